@@ -1,0 +1,5 @@
+"""Runs the commands: python -m transformer."""
+
+from transformer.cli import main
+
+main()

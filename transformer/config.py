@@ -1,0 +1,350 @@
+"""Every setting, once: its name, type, default, meaning and check.
+
+YAML files mirror these sections (`transformer.config_file` reads them); the command line overrides
+a setting by its dotted name, such as `training.max_steps=500`. Types are strict: a boolean or a
+quoted number is no number. A whole number does as a float, and a float without fraction (`1e5`) as
+a whole number.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _whole(value: object) -> object:
+    """Turns a float without fraction into an int, such as `1e5` for a number of steps."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    return value
+
+
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*$")]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Count = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Seed = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(_whole)]
+Format = Literal["text", "tsv", "jsonl", "parquet", "hub"]
+Schedule = Literal["inverse_square_root", "cosine", "linear", "constant", "warmup_stable_decay"]
+ENDINGS: dict[str, Format] = {
+    ".tsv": "tsv",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+class Section(BaseModel):
+    """A group of settings; unknown names are refused and values never change after reading."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class CorpusConfig(Section):
+    """One parallel corpus: two text files, or one file of pairs, or a data set in hub layout."""
+
+    source: Text | None = None
+    """Text file of source sentences, one a line, plain or .gz; goes with `target`."""
+    target: Text | None = None
+    """Text file of target sentences, line by line the translations of `source`."""
+    path: Text | None = None
+    """A file that holds both sides: .tsv, .jsonl or .parquet, the first two also .gz."""
+    hub: Text | None = None
+    """A data set of the Hugging Face hub (`owner/name`), or a local folder laid out like one."""
+    name: Text | None = None
+    """Configuration of the hub data set, if it has several."""
+    split: Text = "train"
+    """Split of the hub data set."""
+    revision: Text | None = None
+    """Branch, tag or commit of the hub data set."""
+    source_column: Text | None = None
+    """Column of the source text, dotted if nested. Default: source language; of TSV, field 1."""
+    target_column: Text | None = None
+    """Column of the target text, dotted if nested. Default: target language; of TSV, field 2."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.source is None) != (self.target is None):
+            raise ValueError("source and target go together: name both text files")
+        kinds = [self.source is not None, self.path is not None, self.hub is not None]
+        if sum(kinds) != 1:
+            raise ValueError("a corpus needs exactly one of: source and target, path, hub")
+        if self.path is not None:
+            self.format  # noqa: B018  (refuses an unknown ending)
+        if self.source is not None and (self.source_column or self.target_column):
+            raise ValueError("source_column and target_column go with path or hub")
+        if self.hub is None and (self.name or self.revision or self.split != "train"):
+            raise ValueError("name, split and revision go with hub")
+        return self
+
+    @property
+    def format(self) -> Format:
+        """How the corpus is stored, told by which setting is given and how the file's name ends."""
+        if self.source is not None:
+            return "text"
+        if self.hub is not None:
+            return "hub"
+        stem = str(self.path).removesuffix(".gz")
+        for ending, kind in ENDINGS.items():
+            if stem.endswith(ending):
+                return kind
+        raise ValueError(f"path {self.path} must end in .tsv, .jsonl or .parquet (.gz may follow)")
+
+
+class DataConfig(Section):
+    """What to train, validate and test on, and which pairs to leave out of training."""
+
+    source_language: LanguageCode = ""
+    """Language code of the source, such as `en`; the default column of tables."""
+    target_language: LanguageCode = ""
+    """Language code of the target; also chooses sacreBLEU's tokenizer for zh, ja and ko."""
+    train: list[CorpusConfig] = Field(min_length=1)
+    """Corpora to train on, taken together."""
+    validation: list[CorpusConfig] = []
+    """Corpora to validate on; none switches validation off."""
+    test: dict[Name, CorpusConfig] = {}
+    """Test sets by name, for `transformer evaluate`."""
+    max_length: Positive = 256
+    """Most tokens of a side, its end counted; longer training pairs are dropped and counted."""
+    max_ratio: float | None = Field(default=None, gt=1.0)
+    """Most tokens of a side per token of the other; other training pairs are dropped, counted."""
+    drop_duplicates: bool = False
+    """Keeps only the first of equal training pairs."""
+    cache_dir: Text | None = None
+    """Home of prepared data. Default: $XDG_CACHE_HOME/transformer or ~/.cache/transformer."""
+    num_processes: Count = 0
+    """Processes that prepare data; 0 takes all cores."""
+
+
+class TokenizerConfig(Section):
+    """SentencePiece, trained on the training text."""
+
+    kind: Literal["unigram", "bpe"] = "unigram"
+    """Subword model."""
+    vocab_size: Positive = 8000
+    """Pieces of a vocabulary, special ones and bytes included; a small text gets fewer, warned."""
+    joint: bool = True
+    """One vocabulary for both languages; false trains one for each."""
+    byte_fallback: bool = True
+    """Spells unknown characters as bytes, so that nothing is lost."""
+    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
+    """Unicode normalisation before segmentation; `_cf` also folds case."""
+    character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
+    """Share of the characters that get a piece of their own; 0.9995 suits Chinese and Japanese."""
+    user_symbols: list[Text] = []
+    """Symbols that are always one piece, such as a tag `<2de>`; they are stripped from output."""
+    sample_lines: Positive = 2_000_000
+    """Most lines that the tokenizer is trained on; a larger corpus is sampled evenly."""
+    source_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Subword regularisation of the source in training. bpe: probability of dropping a merge
+    (Provilkov et al. 2020); unigram: the smoothing exponent alpha (Kudo 2018). Fresh in each epoch;
+    never in validation or translation."""
+    target_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
+    """The same for the target."""
+
+
+class ModelConfig(Section):
+    """The Transformer (Vaswani et al. 2017); defaults are its base model, with the norm first."""
+
+    d_model: Positive = 512
+    """Width of the model."""
+    num_heads: Positive = 8
+    """Attention heads; d_model must divide by it."""
+    d_ff: Positive = 2048
+    """Inner width of the feed-forward layers."""
+    num_encoder_layers: Positive = 6
+    """Layers of the encoder."""
+    num_decoder_layers: Positive = 6
+    """Layers of the decoder."""
+    dropout: Probability = 0.1
+    """Dropout of embeddings and of what each sublayer adds."""
+    attention_dropout: Probability = 0.0
+    """Dropout of attention weights."""
+    activation_dropout: Probability = 0.0
+    """Dropout inside the feed-forward layers, after the activation."""
+    norm_first: bool = True
+    """Normalises before each sublayer, which trains without care; false is the paper's order."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Normalisation layer."""
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    """Activation of the feed-forward layers."""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """How positions are told."""
+    max_positions: Positive = 1024
+    """Size of the table of learned positions; positions beyond it share its last entry."""
+    qk_norm: bool = False
+    """Normalises queries and keys of each head (Henry et al. 2020): attention cannot saturate."""
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    """Shares one matrix: all three, or decoder input and output, or none."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        width, heads = self.d_model, self.num_heads
+        if width % heads:
+            raise ValueError(f"d_model {width} does not divide by num_heads {heads}")
+        if self.positions == "sinusoidal" and width % 2:
+            raise ValueError(f"d_model {width} must be even: half sine, half cosine")
+        if self.positions == "rotary" and width // heads % 2:
+            raise ValueError(f"d_model / num_heads, {width // heads}, must be even to rotate")
+        return self
+
+
+class TrainingConfig(Section):
+    """The update and its optimizer. Nothing here depends on how many devices there are."""
+
+    max_steps: Positive = 100_000
+    """Updates to train for."""
+    max_epochs: Positive | None = None
+    """Epochs to train for, if they end before max_steps."""
+    batch_tokens: Positive = 25_000
+    """Tokens of one update over all devices: the sum of the longer sides, without padding."""
+    max_tokens: Positive = 8192
+    """Tokens a device takes at once, with padding; updates are cut into such micro-batches."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """Optimizer; adamw decouples weight decay from the gradient (Loshchilov and Hutter 2019)."""
+    learning_rate: Annotated[float, Field(gt=0.0)] | Literal["paper"] = 7e-4
+    """Peak learning rate; `paper` is 1 / sqrt(d_model * warmup_steps), Vaswani et al. sec. 5.3."""
+    schedule: Schedule = "inverse_square_root"
+    """How the learning rate goes on after the warm-up."""
+    warmup_steps: Count = 4000
+    """Updates in which the learning rate rises linearly to its peak."""
+    decay_steps: Positive | None = None
+    """Updates of the final descent of warmup_stable_decay. Default: a fifth of max_steps."""
+    min_learning_rate: float = Field(default=0.0, ge=0.0)
+    """Where cosine, linear and warmup_stable_decay end."""
+    betas: Annotated[tuple[Probability, Probability], Field(strict=False)] = (0.9, 0.98)
+    """Decay of Adam's running means."""
+    epsilon: float = Field(default=1e-9, gt=0.0)
+    """Keeps Adam from dividing by zero."""
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    """Weight decay of matrices; biases and norms have none."""
+    clip_norm: float | None = Field(default=1.0, gt=0.0)
+    """Largest norm of the gradient; null does not clip."""
+    label_smoothing: Probability = 0.1
+    """Share of the probability that is spread over the vocabulary."""
+    ema_decay: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """Decay of an exponential average of the weights, which validates and translates instead."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic; weights stay float32. auto takes bfloat16 where the hardware has it."""
+    activation_checkpointing: bool = False
+    """Recomputes each layer in the backward pass: a third slower, far less memory."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train."""
+    log_every: Positive = 100
+    """Updates between reports."""
+    save_every: Positive = 1000
+    """Updates between checkpoints."""
+    keep_checkpoints: Positive = 3
+    """Newest checkpoints to keep; the best one is kept beside them."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.schedule in ("inverse_square_root", "constant"):
+            return self
+        descent = self.descent if self.schedule == "warmup_stable_decay" else 0
+        if (least := self.warmup_steps + descent) > self.max_steps:
+            raise ValueError(
+                f"max_steps {self.max_steps} is too few: warmup_steps and descent take {least}"
+            )
+        peak, end = self.learning_rate, self.min_learning_rate
+        if peak != "paper" and end > peak:
+            raise ValueError(f"min_learning_rate {end} exceeds learning_rate {peak}")
+        return self
+
+    @property
+    def descent(self) -> int:
+        """Updates of the final descent of warmup_stable_decay."""
+        return self.decay_steps or max(1, self.max_steps // 5)
+
+
+class ValidationConfig(Section):
+    """When to validate, and what the best checkpoint and early stopping go by."""
+
+    every: Positive = 1000
+    """Updates between validations."""
+    translate: bool = True
+    """Translates the validation set for BLEU and chrF; false measures the loss alone."""
+    beam_size: Positive | None = None
+    """Beam of those translations. Default: that of `decoding`."""
+    metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    """What is best: highest bleu or chrf, or lowest loss."""
+    patience: Positive | None = None
+    """Stops after so many validations without a better one; null never stops early."""
+    samples: Count = 3
+    """Sample translations in the log."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.translate and self.metric != "loss":
+            raise ValueError(f"metric {self.metric} needs translate to be true; without it, loss")
+        return self
+
+
+class DecodingConfig(Section):
+    """How to search for a translation; the command line can say otherwise."""
+
+    beam_size: Positive = 5
+    """Hypotheses kept for each sentence; 1 is greedy."""
+    n_best: Positive = 1
+    """Translations given for each sentence."""
+    length_penalty: float = Field(default=1.0, ge=0.0)
+    """Exponent alpha of the score: sum of log-probabilities / length ** alpha, the end counted."""
+    min_length: Count = 0
+    """Fewest tokens of a translation, its end not counted."""
+    min_length_ratio: float = Field(default=0.0, ge=0.0)
+    """Fewest tokens of a translation for each source token."""
+    max_length: Positive = 50
+    """Most tokens of a translation, apart from max_length_ratio: the limit is their sum."""
+    max_length_ratio: float = Field(default=2.0, ge=0.0)
+    """Most tokens of a translation for each source token, on top of max_length."""
+    batch_tokens: Positive = 4096
+    """Source tokens that are translated at once, padding included."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.n_best > self.beam_size:
+            raise ValueError(f"n_best {self.n_best} exceeds beam_size {self.beam_size}")
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length {self.min_length} exceeds max_length {self.max_length}")
+        if self.min_length_ratio > self.max_length_ratio:
+            raise ValueError("min_length_ratio exceeds max_length_ratio")
+        return self
+
+
+class Config(Section):
+    """One training run."""
+
+    run_dir: Text
+    """Folder of the run: checkpoints, logs, tokenizer and this configuration."""
+    seed: Seed = 1
+    """Decides initial weights, order of the data and dropout."""
+    init_from: Text | None = None
+    """Checkpoint or run to take weights and vocabulary from; the optimizer starts afresh."""
+    data: DataConfig
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        longest, table = self.data.max_length, self.model.max_positions
+        budget = self.training.max_tokens
+        if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
+            raise ValueError(
+                "model.tie_embeddings is all, but tokenizer.joint is false: two vocabularies cannot"
+                " share one matrix; set tie_embeddings to decoder, or joint to true"
+            )
+        if self.model.positions == "learned" and longest > table:
+            raise ValueError(f"data.max_length {longest} exceeds model.max_positions {table}")
+        if longest > budget:
+            raise ValueError(f"data.max_length {longest} exceeds training.max_tokens {budget}")
+        if self.validation.patience is not None and not self.data.validation:
+            raise ValueError("validation.patience needs data.validation, which is empty")
+        return self

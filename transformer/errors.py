@@ -1,0 +1,20 @@
+"""How the commands end when they cannot do what was asked."""
+
+
+class UserError(Exception):
+    """Something that a user can mend, said in one sentence: where, what was found, what would do.
+
+    The commands print it without a traceback.
+    """
+
+
+class InterruptedRun(Exception):
+    """A signal asked the run to stop; its state is saved.
+
+    Args:
+        signal_number: the signal.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number

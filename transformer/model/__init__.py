@@ -1,0 +1,1 @@
+"""The Transformer: attention, layers, positions, and the model made of them."""

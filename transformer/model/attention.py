@@ -1,0 +1,160 @@
+"""Attention: one class, which is self-attention or cross-attention by what it is given."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer.model.positions import rotate
+
+
+class KeysValues(NamedTuple):
+    """What is attended to, projected and split into heads: keys and values, each (B, H, S, Dh)."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def length(self) -> int:
+        """Number of positions S."""
+        return self.keys.size(2)
+
+    def append(self, other: KeysValues) -> KeysValues:
+        """Returns these positions followed by those of `other`."""
+        return KeysValues(
+            torch.cat((self.keys, other.keys), dim=2), torch.cat((self.values, other.values), dim=2)
+        )
+
+    def select(self, rows: Tensor) -> KeysValues:
+        """Returns the sentences `rows`, which may repeat or be left out."""
+        return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+
+
+class Attention(nn.Module):
+    """Scaled dot-product attention with any number of heads (Vaswani et al. 2017, section 3.2).
+
+    Who is asked decides its kind: `attention(x, x, x)` is self-attention,
+    `attention(x, memory, memory)` is cross-attention.
+
+    Args:
+        d_model: width of queries, keys, values and output.
+        num_heads: heads; must divide d_model.
+        dropout: dropout of the attention weights, in training.
+        qk_norm: normalises the queries and keys of each head by their root mean square, with a
+            learned gain (after Henry et al. 2020), so that scores cannot grow without bound.
+        rotary: turns queries and keys by their positions (Su et al. 2021); for self-attention.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int = 1,
+        dropout: float = 0.0,
+        qk_norm: bool = False,
+        rotary: bool = False,
+    ) -> None:
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError(f"d_model {d_model} does not divide by num_heads {num_heads}")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.rotary = rotary
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
+        head_width = d_model // num_heads
+        self.norm_q = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else nn.Identity()
+        self.norm_k = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else nn.Identity()
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Looks from `q` at `k` and `v`: (B, T, D), (B, S, D), (B, S, D) -> (B, T, D).
+
+        Args:
+            mask: bool, True = may be attended, broadcasts to (B, H, T, S). A query that may attend
+                to nothing gets zeros for what it sees.
+            causal: lets each query see no later position than its own; the queries stand at the
+                last T of the S positions.
+        """
+        return self.attend(q, self.keys_values(k, v), mask, causal)
+
+    def keys_values(self, k: Tensor, v: Tensor, start: int = 0) -> KeysValues:
+        """Projects what is attended to, once: (B, S, D), (B, S, D) -> two of (B, H, S, Dh).
+
+        `start` is the position of the first key, for rotary positions.
+        """
+        keys = self.norm_k(self._split(self.w_k(k)))
+        if self.rotary:
+            keys = rotate(keys, start)
+        return KeysValues(keys, self._split(self.w_v(v)))
+
+    def attend(
+        self,
+        q: Tensor,
+        keys_values: KeysValues,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Looks at projected keys and values, as often as needed: (B, T, D) -> (B, T, D)."""
+        queries, length = self._queries(q, keys_values), keys_values.length
+        whole = causal and mask is None and q.size(1) == length
+        if causal and not whole and q.size(1) > 1:
+            mask = _and(mask, causal_mask(q.size(1), length, q.device))
+        seen = F.scaled_dot_product_attention(
+            queries,
+            keys_values.keys,
+            keys_values.values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=whole,
+        )
+        return self.w_o(self._join(seen))
+
+    def weights(
+        self,
+        q: Tensor,
+        keys_values: KeysValues,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Returns the attention weights, for plots and alignment: (B, T, D) -> (B, H, T, S).
+
+        The formula written out, without dropout: softmax(q k^T / sqrt(Dh)). Each row sums to 1, or
+        to 0 where nothing may be attended.
+        """
+        queries = self._queries(q, keys_values)
+        scores = queries @ keys_values.keys.transpose(-2, -1) / math.sqrt(queries.size(-1))
+        if causal:
+            mask = _and(mask, causal_mask(q.size(1), keys_values.length, q.device))
+        if mask is None:
+            return scores.softmax(dim=-1)
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return scores.softmax(dim=-1).masked_fill(~mask, 0.0)
+
+    def _queries(self, q: Tensor, keys_values: KeysValues) -> Tensor:
+        queries = self.norm_q(self._split(self.w_q(q)))
+        if self.rotary:
+            queries = rotate(queries, keys_values.length - q.size(1))
+        return queries
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, T, D) -> (B, H, T, Dh)
+
+    def _join(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, D)
+
+
+def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:
+    """Returns (T, S), True where the query may look; the queries stand at the last T positions."""
+    mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+    return mask.tril(num_keys - num_queries)
+
+
+def _and(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else mask & other

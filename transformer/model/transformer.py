@@ -1,0 +1,217 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from transformer.config import ModelConfig
+from transformer.ids import PAD
+from transformer.model.attention import Attention, KeysValues
+from transformer.model.dropout import Dropout
+from transformer.model.layers import DecoderLayer, EncoderLayer, FeedForward, make_norm
+from transformer.model.positions import Learned, Sinusoidal, Unmarked
+
+
+class Embedding(nn.Module):
+    """Token embeddings times sqrt(d_model), with positions, then dropout (section 3.4)."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, config.d_model)
+        self.positions: nn.Module
+        if config.positions == "sinusoidal":
+            self.positions = Sinusoidal()
+        elif config.positions == "learned":
+            self.positions = Learned(config.max_positions, config.d_model)
+        else:
+            self.positions = Unmarked()
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Embeds tokens that stand at position `start` and after: (B, T) -> (B, T, D)."""
+        x = self.tokens(ids) * math.sqrt(self.tokens.embedding_dim)
+        return self.dropout(self.positions(x, start))
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers; with the norm first, a last norm closes it."""
+
+    def __init__(self, config: ModelConfig, checkpointing: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.norm = make_norm(config) if config.norm_first else nn.Identity()
+        self.checkpointing = checkpointing
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        for layer in self.layers:
+            x = _run(self, layer, x, mask)
+        return self.norm(x)
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers; with the norm first, a last norm closes it."""
+
+    def __init__(self, config: ModelConfig, checkpointing: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        self.norm = make_norm(config) if config.norm_first else nn.Identity()
+        self.checkpointing = checkpointing
+
+    def forward(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Decodes the tokens after those that `state` has seen: (B, T, D) -> (B, T, D)."""
+        prefix = []
+        for i, layer in enumerate(self.layers):
+            before = state.prefix[i] if state.prefix else None
+            x, seen = _run(self, layer, x, before, state.memory[i], state.memory_mask)
+            prefix.append(seen)
+        return self.norm(x), DecoderState(state.memory, state.memory_mask, prefix)
+
+
+def _run(stack: Encoder | Decoder, layer: nn.Module, *args: object):  # type: ignore[no-untyped-def]
+    """Runs a layer, keeping its activations for the backward pass or computing them again there."""
+    if stack.checkpointing and stack.training and torch.is_grad_enabled():
+        return checkpoint(layer, *args, use_reentrant=False)
+    return layer(*args)
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """All that decoding carries from one token to the next; a value, never changed in place.
+
+    Attributes:
+        memory: for each layer, cross-attention's keys and values of the source, (B, H, S, Dh).
+        memory_mask: bool (B, 1, 1, S), True = a real source token.
+        prefix: for each layer, self-attention's keys and values of the tokens so far; empty at the
+            start.
+    """
+
+    memory: list[KeysValues]
+    memory_mask: Tensor | None
+    prefix: list[KeysValues]
+
+    @property
+    def length(self) -> int:
+        """Number of target tokens seen."""
+        return self.prefix[0].length if self.prefix else 0
+
+    def select(self, rows: Tensor) -> DecoderState:
+        """Returns the state of the sentences `rows`, which may repeat (beams) or be left out."""
+        mask = self.memory_mask
+        return DecoderState(
+            [kv.select(rows) for kv in self.memory],
+            None if mask is None else mask.index_select(0, rows),
+            [kv.select(rows) for kv in self.prefix],
+        )
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder and the projection to the target vocabulary.
+
+    Args:
+        config: sizes and variants.
+        src_vocab_size: entries of the source vocabulary.
+        tgt_vocab_size: entries of the target vocabulary; the same one if all embeddings are tied.
+        activation_checkpointing: recomputes each layer in the backward pass instead of keeping it.
+
+    Raises:
+        ValueError: all embeddings are tied, but the vocabularies differ in size.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        activation_checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
+            raise ValueError(
+                f"vocabularies of {src_vocab_size} and {tgt_vocab_size} cannot share one embedding"
+            )
+        self.config = config
+        self.src_embedding = Embedding(config, src_vocab_size)
+        self.tgt_embedding = Embedding(config, tgt_vocab_size)
+        self.encoder = Encoder(config, activation_checkpointing)
+        self.decoder = Decoder(config, activation_checkpointing)
+        self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=False)
+        if config.tie_embeddings == "all":
+            self.src_embedding.tokens.weight = self.tgt_embedding.tokens.weight
+        if config.tie_embeddings in ("all", "decoder"):
+            self.output.weight = self.tgt_embedding.tokens.weight
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws fresh weights.
+
+        Matrices are Xavier-uniform (Glorot and Bengio 2010), queries, keys and values as the parts
+        of one matrix; embeddings are normal with deviation d_model ** -0.5, so that sqrt(d_model)
+        brings them to 1. With the norm first, each of the n additions to the residual stream is
+        scaled by n ** -0.5 (Radford et al. 2019, section 2.3), which keeps the stream's size
+        whatever the depth.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module is not self.output:
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        if self.config.tie_embeddings == "none":
+            nn.init.normal_(self.output.weight, std=self.config.d_model**-0.5)
+        for module in self.modules():
+            if isinstance(module, Attention):
+                for linear in (module.w_q, module.w_k, module.w_v):
+                    nn.init.xavier_uniform_(linear.weight, gain=2**-0.5)
+        if self.config.norm_first:
+            for stack, per_layer in ((self.encoder, 2), (self.decoder, 3)):
+                _scale_additions(stack, (per_layer * len(stack.layers)) ** -0.5)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """Predicts the token after each target token: (B, S), (B, T) -> logits (B, T, V).
+
+        `tgt` starts with the beginning of sentence; padding is id 0 on both sides, at the end.
+        """
+        return self.decode(tgt, self.start(src))[0]
+
+    def encode(self, src: Tensor) -> tuple[Tensor, Tensor]:
+        """Reads source sentences: (B, S) -> memory (B, S, D) and its mask (B, 1, 1, S)."""
+        mask = (src != PAD)[:, None, None, :]
+        return self.encoder(self.src_embedding(src), mask), mask
+
+    def start(self, src: Tensor) -> DecoderState:
+        """Reads source sentences (B, S) once and returns the state before any target token."""
+        memory, mask = self.encode(src)
+        keys_values = [
+            layer.cross_attention.keys_values(memory, memory)  # type: ignore[operator, union-attr]
+            for layer in self.decoder.layers
+        ]
+        return DecoderState(keys_values, mask, [])
+
+    def decode(self, tgt: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Predicts the token after each of `tgt`, which follows what `state` has seen.
+
+        (B, T) -> logits (B, T, V) and the state that has seen these too. Training is this call with
+        a fresh state and the whole target; decoding is the same call with one token.
+        """
+        x, state = self.decoder(self.tgt_embedding(tgt, state.length), state)
+        return F.linear(x, self.output.weight), state
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of weights, shared ones counted once."""
+        return sum(p.numel() for p in self.parameters())
+
+
+def _scale_additions(stack: Encoder | Decoder, factor: float) -> None:
+    for module in stack.modules():
+        if isinstance(module, Attention):
+            module.w_o.weight.data.mul_(factor)
+        elif isinstance(module, FeedForward):
+            module.w_2.weight.data.mul_(factor)
