@@ -27,7 +27,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
-        num_dropped = round(self.p * 65536)  # of the 65,536 values of 16 bits
+        num_dropped = min(round(self.p * 65536), 65535)  # of the 65,536 values of 16 bits
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         keep = draws.view(torch.int16)[: x.numel()].view(x.shape) >= num_dropped - 32768
         return torch.where(keep, x * (65536 / (65536 - num_dropped)), 0.0)

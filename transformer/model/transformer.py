@@ -152,17 +152,18 @@ class Transformer(nn.Module):
         """Draws fresh weights.
 
         Matrices are Xavier-uniform (Glorot and Bengio 2010), queries, keys and values as the parts
-        of one matrix; embeddings are normal with deviation d_model ** -0.5, so that sqrt(d_model)
-        brings them to 1. With the norm first, each of the n additions to the residual stream is
-        scaled by n ** -0.5 (Radford et al. 2019, section 2.3), which keeps the stream's size
-        whatever the depth.
+        of one matrix; embeddings are normal with deviation d_model ** -0.5 / 2, small enough that a
+        model whose input and output share them does not begin by predicting the token that it has
+        just read, whatever its width. With the norm first, each of the n additions to the residual
+        stream is scaled by n ** -0.5 (Radford et al. 2019, section 2.3), which keeps the stream's
+        size whatever the depth.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear) and module is not self.output:
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5 / 2)
         if self.config.tie_embeddings == "none":
             nn.init.normal_(self.output.weight, std=self.config.d_model**-0.5)
         for module in self.modules():

@@ -1,0 +1,261 @@
+"""Measures training, translation and data preparation against plain baselines, in one run.
+
+    python scripts/benchmark.py train --d-model 128 256 512 --repeats 5 --json train.json
+    python scripts/benchmark.py train --contenders ours@bfloat16 plain@float32 compiled@bfloat16
+    python scripts/benchmark.py translate
+    python scripts/benchmark.py data --pairs 1000000
+
+Every measurement is a fresh process, so that peaks of memory do not mix. The contenders take turns,
+each second round in the opposite order, and the table gives medians over the rounds. No data is
+needed: sentences are random, from a fixed seed.
+
+Contenders are named NAME or NAME@PRECISION.
+  train      ours; plain: a tutorial's loop around torch.nn.Transformer, random batches padded to
+             the longest; sorted: the same loop on our length-sorted micro-batches; compiled: plain
+             through torch.compile; marian: Hugging Face's MarianMTModel in the plain loop
+             (a default where `transformers` is installed)
+  translate  greedy, beam5: ours; plain: torch.nn.Transformer, greedy, reading the prefix anew
+  data       ours: read, filter, train a tokenizer, encode; second: the same again, from the cache;
+             spm, spm-all-cores: SentencePiece alone, encoding the same lines
+Columns: `all tokens` are source and target without padding; `GFLOP/s` counts the matrix products
+that the real tokens need; `of ceiling` is its share of what matrix products of the model's shapes
+reach on this device; `peak` is the growth of resident memory since before the model was built (on a
+GPU: memory allocated there); `speed` is relative to the first plain contender.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import fields, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import benchmark_measures as measures
+from benchmark_work import Precision, Work, machine, write_text
+
+from transformer.errors import UserError
+
+Numbers = dict[str, float]
+PRECISIONS = get_args(Precision)
+CONTENDERS = {
+    "train": ("ours", "plain", "sorted", "compiled", "marian"),
+    "translate": ("greedy", "beam5", "plain"),
+    "data": ("ours", "second", "spm", "spm-all-cores"),
+}
+HAS_MARIAN = find_spec("transformers") is not None
+DEFAULTS = {
+    "train": ["ours", "plain", "sorted", *(["marian"] if HAS_MARIAN else [])],
+    "translate": ["greedy", "beam5", "plain"],
+    "data": ["ours", "second", "spm", "spm-all-cores"],
+}
+SPEEDS = {"train": "target_tokens_per_s", "translate": "tokens_per_s", "data": "pairs_per_s"}
+LOADED_FIRST = {"train": ["torch._dynamo"], "translate": [], "data": ["datasets"]}
+"""Large libraries that the first use of others loads; loaded before, they are in no measurement."""
+COLUMNS = {
+    "d_model": ("d_model", "{}"),
+    "contender": ("", "{}"),
+    "precision": ("precision", "{}"),
+    "target_tokens_per_s": ("target tokens/s", "{:,.0f}"),
+    "sentences_per_s": ("sentences/s", "{:,.1f}"),
+    "tokens_per_s": ("all tokens/s", "{:,.0f}"),
+    "pairs_per_s": ("pairs/s", "{:,.0f}"),
+    "gflop_per_s": ("GFLOP/s", "{:,.1f}"),
+    "ceiling_share": ("of ceiling", "{:.0%}"),
+    "read_s": ("read s", "{:.2f}"),
+    "tokenizer_s": ("tokenizer s", "{:.2f}"),
+    "encode_s": ("encode s", "{:.2f}"),
+    "total_s": ("total s", "{:.2f}"),
+    "plan_s": ("plan s/million", "{:.2f}"),
+    "peak_mib": ("peak MiB", "{:,.0f}"),
+    "padding": ("padding", "{:.0%}"),
+    "speed": ("speed", "{:.2f}x"),
+}
+"""Key in the JSON -> head and format of the column, left out where no row has it."""
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: object) -> Any:
+    """Calls a function in a new process; this one has loaded the libraries and computes nothing."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def rounds(contenders: Sequence[str], repeats: int) -> Iterator[list[str]]:
+    """Yields the contenders so many times, each second time in the opposite order."""
+    for i in range(repeats):
+        yield list(contenders) if i % 2 == 0 else list(reversed(contenders))
+
+
+def medians(found: list[Numbers]) -> Numbers:
+    """Returns the median of each number over the rounds."""
+    return {key: statistics.median(numbers[key] for numbers in found) for key in found[0]}
+
+
+def run_models(command: str, work: Work, contenders: list[str], repeats: int) -> list[dict]:
+    """Measures training or translation at one size; returns a row for each contender."""
+    jobs = {}
+    for contender in contenders:
+        name, _, named = contender.partition("@")
+        precision = cast(Precision, named or work.precision)
+        jobs[contender] = (name, replace(work, precision=precision))
+    ceilings = {f"ceiling@{job.precision}": job for _, job in jobs.values()}
+    found: dict[str, list[Numbers]] = {label: [] for label in [*jobs, *ceilings]}
+    measure = measures.measure_training if command == "train" else measures.measure_translation
+    for order in rounds(list(found), repeats):
+        for label in order:
+            if label in jobs:
+                name, job = jobs[label]
+                found[label].append(in_fresh_process(measure, job, name))
+            elif command == "train":
+                found[label].append(in_fresh_process(measures.measure_ceiling, ceilings[label]))
+            tell(work, label, found[label])
+    rows = []
+    for label, (name, job) in jobs.items():
+        row: dict[str, Any] = {
+            "d_model": work.d_model,
+            "contender": name,
+            "precision": job.precision,
+        }
+        row |= medians(found[label])
+        if command == "train":
+            ceiling = medians(found[f"ceiling@{job.precision}"])["gflop_per_s"]
+            row |= {"ceiling_gflop_per_s": ceiling, "ceiling_share": row["gflop_per_s"] / ceiling}
+        rows.append(row | {"rounds": found[label]})
+    return rows
+
+
+def run_data(work: Work, contenders: list[str], repeats: int) -> list[dict]:
+    """Measures preparation of a corpus; `ours` is always first, as the others use its cache."""
+    found: dict[str, list[Numbers]] = {name: [] for name in dict.fromkeys(["ours", *contenders])}
+    for order in rounds([name for name in found if name != "ours"], repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            in_fresh_process(write_text, work, Path(folder))
+            for name in ["ours", *order]:
+                numbers = in_fresh_process(measures.measure_preparation, work, name, Path(folder))
+                found[name].append(numbers)
+                tell(work, name, found[name])
+    return [
+        {"contender": name, **medians(numbers), "rounds": numbers}
+        for name, numbers in found.items()
+    ]
+
+
+def tell(work: Work, label: str, found: list[Numbers]) -> None:
+    """Says on stderr what the last measurement of a contender gave."""
+    if found:
+        key, value = next(iter(found[-1].items()))
+        size = f"d_model {work.d_model}  " if work.d_model else ""
+        print(f"{size}{label}: {key} {value:,.1f}", file=sys.stderr)
+
+
+def add_speeds(rows: list[dict], key: str) -> None:
+    """Adds to each row its speed relative to the baseline of the same size."""
+    for row in rows:
+        peers = [other for other in rows if other.get("d_model") == row.get("d_model")]
+        base = next((r for r in peers if r["contender"] in ("plain", "spm")), peers[-1])
+        row["speed"] = row[key] / base[key]
+
+
+def table(rows: list[dict]) -> str:
+    """Lays rows out as a Markdown table."""
+    keys = [key for key in COLUMNS if any(key in row for row in rows)]
+    lines = [[COLUMNS[key][0] for key in keys], ["---"] * len(keys)]
+    lines += [[COLUMNS[k][1].format(row[k]) if k in row else "" for k in keys] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def contender(command: str) -> Callable[[str], str]:
+    """Returns the check of a contender's name on the command line."""
+
+    def check(text: str) -> str:
+        name, at, precision = text.partition("@")
+        if name not in CONTENDERS[command] or (at and precision not in PRECISIONS):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is none of {', '.join(CONTENDERS[command])}, with @float32 or @bfloat16"
+            )
+        return text
+
+    return check
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in CONTENDERS:
+        sub = commands.add_parser(name, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+
+        def option(flag: str, default: int, text: str, sub: Any = sub) -> None:
+            sub.add_argument(flag, type=int, default=default, help=text)
+
+        option("--repeats", 3, "rounds")
+        option("--vocab-size", 8000, "entries of the vocabulary")
+        option("--batch-tokens", 4096, "tokens of an update or a batch")
+        option("--threads", 0, "threads of each process; 0 is torch's choice")
+        option("--seed", 1, "seed of the workload")
+        if name == "data":
+            option("--pairs", 100_000, "pairs of sentences")
+        else:
+            sub.add_argument("--d-model", type=int, nargs="+", default=[256], help="widths")
+            option("--layers", 3, "layers of encoder and of decoder")
+            sub.add_argument("--precision", choices=PRECISIONS, default="float32", help=" ")
+            sub.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+        if name == "train":
+            option("--updates", 10, "updates that are timed")
+            option("--max-tokens", 2048, "padded tokens of a micro-batch of ours")
+        if name == "translate":
+            option("--sentences", 200, "sentences to translate")
+        sub.add_argument(
+            "--contenders", nargs="+", type=contender(name), default=DEFAULTS[name], help=" "
+        )
+        sub.add_argument("--json", type=Path, help="file for all figures")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> dict:
+    """Measures what the command line asks for; returns all figures."""
+    settings = {name: value for name, value in vars(options).items() if name != "json"}
+    names = {field.name for field in fields(Work)} & settings.keys() - {"d_model"}
+    work = Work(**{name: settings[name] for name in names})
+    rows: list[dict] = []
+    if options.command == "train" and not HAS_MARIAN:
+        print("without marian, which needs: pip install transformers", file=sys.stderr)
+    for library in LOADED_FIRST[options.command]:
+        import_module(library)
+    if options.command == "data":
+        rows = run_data(work, options.contenders, options.repeats)
+    else:
+        for d_model in options.d_model:
+            sized = replace(work, d_model=d_model)
+            rows += run_models(options.command, sized, options.contenders, options.repeats)
+    add_speeds(rows, SPEEDS[options.command])
+    return {"settings": settings, "machine": in_fresh_process(machine, work), "rows": rows}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = parse(arguments)
+    try:
+        figures = run(options)
+    except UserError as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        return 1
+    print(table(figures["rows"]))
+    print("\n" + ", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

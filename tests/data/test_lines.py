@@ -1,0 +1,102 @@
+"""What a line is."""
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer.data.lines import open_lines, read_lines
+from transformer.errors import UserError
+
+AWKWARD = "a\u2028b\nc\u0085d\ne\x0cf\ng\x1ch\ni\rj\nk\r\nl\n".encode()
+
+
+def lines(data: bytes) -> list[str]:
+    return list(read_lines(io.BytesIO(data), "x"))
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(AWKWARD)
+    wc = subprocess.run(["wc", "-l", path], capture_output=True, text=True, check=True).stdout
+    expected = ["a\u2028b", "c\u0085d", "e\x0cf", "g\x1ch", "i\rj", "k", "l"]
+    assert list(open_lines(path)) == expected
+    assert len(expected) == int(wc.split()[0])
+
+
+def test_a_last_line_without_line_feed_counts() -> None:
+    assert lines(b"a\nb") == ["a", "b"]
+    assert lines(b"a\n\n") == ["a", ""]
+    assert lines(b"") == []
+
+
+def test_windows_line_ends_and_byte_order_mark_leave_no_trace() -> None:
+    assert lines(b"\xef\xbb\xbfa\r\nb\r\n") == ["a", "b"]
+    assert lines(b"a\n\xef\xbb\xbfb\n") == ["a", "\ufeffb"]
+
+
+def test_gzip_reads_like_plain(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(AWKWARD))
+    assert list(open_lines(path)) == lines(AWKWARD)
+
+
+def test_damaged_gzip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    whole = gzip.compress(b"".join(b"%d\n" % i for i in range(9999)))
+    for data in (whole[:2000], whole[:-9] + b"x" + whole[-8:], b"plain text\n"):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"x\.gz: damaged \.gz file"):
+            list(open_lines(path))
+
+
+def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.txt: No such file"):
+        list(open_lines(tmp_path / "none.txt"))
+    with pytest.raises(UserError, match="Is a directory"):
+        list(open_lines(tmp_path))
+
+
+def read_in_locale(path: Path, locale: str) -> str:
+    """Returns the lines of a file, or the error, as another process prints them."""
+    code = """
+import sys
+from transformer.data.lines import open_lines
+try:
+    print(ascii(list(open_lines(sys.argv[1]))))
+except Exception as error:
+    print(ascii(str(error)))
+"""
+    environment = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code, path]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_invalid_utf8_is_named_by_file_and_line_in_any_locale(tmp_path: Path, locale: str) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"a\nb\nno \xfc here\nc\xfc\n")
+    message = "bad.txt:3: not valid UTF-8 (byte 0xfc at byte 4 of the line)"
+    assert message in read_in_locale(path, locale)
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_text_reads_the_same_in_any_locale(tmp_path: Path, locale: str) -> None:
+    path = tmp_path / "good.txt"
+    path.write_text("Grüße\n", encoding="utf-8")
+    assert read_in_locale(path, locale) == ascii(["Grüße"])
+
+
+def test_a_line_is_yielded_as_soon_as_it_arrives() -> None:
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as reader, open(write_end, "wb", buffering=0) as writer:
+        arriving = read_lines(reader, "stdin")
+        for line in ("first", "second"):
+            writer.write(f"{line}\n".encode())
+            assert next(arriving) == line

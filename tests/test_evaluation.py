@@ -1,0 +1,137 @@
+"""Scores against sacreBLEU's own command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer.errors import UserError
+from transformer.evaluation import evaluate
+
+HYPOTHESES = ["The cat sat on the mat.", "A dog Runs in the park!", "", "He said: it is late."]
+REFERENCES = ["The cat is on the mat.", "A dog runs in a big park!", "Yes.", "He said: it is late."]
+OTHERS = ["A cat sat on a mat.", "The dog is running in the park.", "Oh.", "It was late, he said."]
+
+
+def sacrebleu(folder: Path, *arguments: str) -> dict[str, dict]:
+    """What sacreBLEU's command prints of HYPOTHESES against the references in `folder`."""
+    command = [sys.executable, "-m", "sacrebleu", *arguments, "-i", "hypotheses"]
+    command += ["-m", "bleu", "chrf", "ter", "--format", "json", "--width", "10"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return {entry["name"].lower().rstrip("2"): entry for entry in json.loads(done.stdout)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, lines in (("hypotheses", HYPOTHESES), ("one", REFERENCES), ("two", OTHERS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "references", "options", "arguments"),
+    [
+        (["one"], [REFERENCES], {}, []),
+        (["one", "two"], [REFERENCES, OTHERS], {}, []),
+        (
+            ["one"],
+            [REFERENCES],
+            {"tokenize": "none", "lowercase": True},
+            ["--tokenize", "none", "--lowercase", "--chrf-lowercase"],
+        ),
+    ],
+)
+def test_scores_are_those_of_sacrebleus_command(
+    folder: Path,
+    files: list[str],
+    references: list[list[str]],
+    options: dict,
+    arguments: list[str],
+) -> None:
+    expected = sacrebleu(folder, *files, *arguments)
+    found = evaluate(HYPOTHESES, references, **options)
+    assert found.lines == 4
+    assert list(found.metrics) == ["bleu", "chrf", "ter"]
+    for name, metric in found.metrics.items():
+        assert metric.score == pytest.approx(expected[name]["score"], abs=1e-8)
+        for part in metric.signature.split("|"):
+            key, value = part.split(":")
+            assert str(expected[name][key]) == value
+
+
+def test_one_right_line_of_three_is_not_perfect() -> None:
+    """References nested the wrong way would give 100."""
+    lines = ["this line is right here", "x", "y"]
+    found = evaluate(lines, [["this line is right here", "not this one", "nor this one here"]])
+    assert found.metrics["bleu"].score < 90
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [(2, 3), (3, 2), (0, 1)])
+def test_counts_that_differ_are_refused_with_both(hypotheses: int, references: int) -> None:
+    with pytest.raises(UserError, match=f"{hypotheses} translations and {references} references"):
+        evaluate(["a"] * hypotheses, [["a"] * references])
+
+
+def test_nothing_to_evaluate_is_refused() -> None:
+    with pytest.raises(UserError, match="no lines"):
+        evaluate([], [[]])
+    with pytest.raises(UserError, match="no reference"):
+        evaluate(["a"], [])
+
+
+def test_a_flat_list_of_references_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"\[lines\]"):
+        evaluate(["a", "b"], ["ab", "cd"])
+
+
+def test_output_that_looks_tokenised_is_warned_about() -> None:
+    found = evaluate(["Hello , world !"], [["Hello, world!"]])
+    assert len(found.warnings) == 1
+    assert "tokenised" in found.warnings[0]
+    assert evaluate(["Hello, world!"], [["Hello, world!"]]).warnings == []
+    assert evaluate(["Hello , world !"], [["Hello , world !"]]).warnings == []
+    assert evaluate(["Hello , world !"], [["Hello, world!"]], tokenize="none").warnings == []
+
+
+def test_the_case_setting_stands_in_the_signature() -> None:
+    for lowercase, case in ((False, "case:mixed"), (True, "case:lc")):
+        found = evaluate(["Hello World"], [["hello world"]], lowercase=lowercase)
+        assert case in found.metrics["bleu"].signature
+        assert case in found.metrics["chrf"].signature
+    assert found.metrics["chrf"].score == pytest.approx(100)
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-CN", "zho", "ZH_hant"])
+def test_chinese_is_cut_into_characters(language: str) -> None:
+    found = evaluate(["我们今天去学校"], [["我们今天去公园"]], target_language=language)
+    assert "tok:zh" in found.metrics["bleu"].signature
+    assert 0 < found.metrics["bleu"].score < 100
+    assert found.metrics["ter"].score < 100
+
+
+def test_japanese_takes_mecab_or_says_what_is_missing() -> None:
+    found = evaluate(["私は学校に行く"], [["私は学校に行く"]], target_language="ja")
+    assert found.metrics["bleu"].score == pytest.approx(100)
+    if "tok:char" in found.metrics["bleu"].signature:
+        assert "sacrebleu[ja]" in found.warnings[0]
+    else:
+        assert "tok:ja-mecab" in found.metrics["bleu"].signature
+
+
+def test_an_unknown_tokenizer_or_metric_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="13a"):
+        evaluate(["a"], [["a"]], tokenize="moses")
+    with pytest.raises(UserError, match="bleu, chrf, ter"):
+        evaluate(["a"], [["a"]], metrics=["meteor"])
+
+
+def test_the_json_holds_all_of_it() -> None:
+    found = evaluate(["Hello , world !"], [["Hello, world!"]])
+    told = json.loads(found.to_json())
+    assert told["lines"] == 1
+    assert told["warnings"] == found.warnings
+    assert told["metrics"]["ter"]["signature"] == found.metrics["ter"].signature

@@ -1,0 +1,46 @@
+"""What the commands share: where text comes from and goes to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO, TextIO
+
+import typer
+
+from transformer.data.lines import open_bytes
+from transformer.errors import UserError
+from transformer.training.logger import log_to_console
+
+__all__ = ["Input", "Output", "log_to_console", "reading", "writing"]
+
+Input = Annotated[Path | None, typer.Option("--input", "-i", help="Default: standard input.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")]
+
+
+@contextmanager
+def reading(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
+    """Opens a file, plain or .gz, or standard input."""
+    if path is None:
+        # Not sys.stdin: a thread that waits there holds a lock that Python needs to exit.
+        with open(0, "rb", closefd=False) as stream:
+            yield stream, "standard input"
+        return
+    with open_bytes(path) as stream:
+        yield stream, str(path)
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[TextIO]:
+    """Opens a file or standard output for UTF-8 text with plain line feeds, whatever the locale."""
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        yield sys.stdout
+        return
+    try:
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None

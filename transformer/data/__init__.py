@@ -1,0 +1,1 @@
+"""From raw text to ids: reading, segmenting, filtering, batching."""

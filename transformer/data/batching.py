@@ -1,0 +1,152 @@
+"""From lengths to updates to batches: which examples an update sees, and how they are laid out on a
+device.
+
+The order of an epoch is a function of (lengths, batch_tokens, seed, epoch) and nothing else: no
+state, no number of devices, no number of workers.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transformer.ids import BOS, PAD
+
+T = TypeVar("T")
+
+
+class Batch(NamedTuple):
+    """Sentences side by side, padded at the end with 0.
+
+    Attributes:
+        src: source ids (B, S), the end of sentence included.
+        tgt: what the decoder reads: the beginning of sentence, then the target ids: (B, T).
+        labels: what it should say: the target ids, then the end of sentence: (B, T).
+    """
+
+    src: Tensor
+    tgt: Tensor
+    labels: Tensor
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of target tokens, padding not counted."""
+        return int((self.labels != PAD).sum())
+
+    def to(self, device: torch.device) -> Batch:
+        """Copies the batch to a device, without waiting."""
+        if device.type == "cuda":
+            return Batch(*(x.pin_memory().to(device, non_blocking=True) for x in self))
+        return Batch(*(x.to(device) for x in self))
+
+
+def plan_epoch(
+    lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
+) -> Iterator[np.ndarray]:
+    """Yields the updates of an epoch: arrays of example indices, each example once.
+
+    The examples are shuffled and taken in that order, as many as `batch_tokens` allows: an update
+    is a random sample. One example longer than the budget is an update of its own.
+
+    Args:
+        lengths: tokens of each example's longer side.
+        batch_tokens: most tokens of an update.
+        seed: the run's seed.
+        epoch: counts from 1.
+    """
+    order = np.random.default_rng((seed, epoch)).permutation(len(lengths))
+    ends = np.cumsum(lengths[order], dtype=np.int64)
+    first, taken = 0, 0
+    while first < len(order):
+        after = int(np.searchsorted(ends, taken + batch_tokens, side="right"))
+        after = max(after, first + 1)
+        yield order[first:after]
+        first, taken = after, int(ends[after - 1])
+
+
+def micro_batches(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
+    """Cuts an update into micro-batches of examples of like length; returns positions in the
+    update.
+
+    Rows times the longest is at most `max_tokens`, unless one example alone exceeds it. The longest
+    come first, so that a device that is too small says so at once.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    batches, first = [], 0
+    while first < len(order):
+        rows = max(1, max_tokens // int(lengths[order[first]]))
+        batches.append(order[first : first + rows])
+        first += rows
+    return batches
+
+
+def pad(sequences: Sequence[np.ndarray]) -> Tensor:
+    """Lays sequences side by side, filled up with padding: n of (T_i,) -> (n, max T_i)."""
+    lengths = np.array([len(ids) for ids in sequences])
+    out = np.full((len(sequences), int(lengths.max(initial=1))), PAD, dtype=np.int64)
+    out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate(sequences)
+    return torch.from_numpy(out)
+
+
+def collate(src: Sequence[np.ndarray], tgt: Sequence[np.ndarray]) -> Batch:
+    """Makes a batch of pairs of ids, each with its end of sentence."""
+    labels = pad(tgt)
+    shifted = torch.full_like(labels, BOS)
+    shifted[:, 1:] = labels[:, :-1]
+    shifted[labels == PAD] = PAD
+    return Batch(pad(src), shifted, labels)
+
+
+class Prefetcher(Generic[T]):
+    """Computes the items of an iterator in a thread, some ahead, so that the training loop does not
+    wait.
+
+    Use it as a context manager: leaving the block stops the thread. An error of the iterator is
+    raised where its item would have come.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[T]], ahead: int = 4) -> None:
+        self._queue: queue.Queue[tuple[str, object]] = queue.Queue(maxsize=ahead)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._fill, args=(make,), daemon=True)
+
+    def _fill(self, make: Callable[[], Iterator[T]]) -> None:
+        try:
+            for item in make():
+                if not self._put("item", item):
+                    return
+            self._put("end", None)
+        except BaseException as error:
+            self._put("error", error)
+
+    def _put(self, kind: str, value: object) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def __enter__(self) -> Prefetcher[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            kind, value = self._queue.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value  # type: ignore[misc]
+            yield value  # type: ignore[misc]

@@ -1,0 +1,193 @@
+"""From the corpora of a configuration to vocabularies and ids, each step prepared once and kept.
+
+The cache knows files by path, size and time, and everything after reading by content: `cache_dir`
+may be deleted at any time, and data that moves keeps its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sentencepiece
+
+from transformer.config import Config, CorpusConfig, DataConfig
+from transformer.data.cache import cache_dir, fingerprint, stored
+from transformer.data.encoding import (
+    EncodedCorpus,
+    FilterReport,
+    Filters,
+    Rows,
+    corpus_names,
+    encode_rows,
+)
+from transformer.data.reading import Pair, corpus_files, corpus_name, load_hub, read_pairs
+from transformer.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["EncodedCorpus", "FilterReport", "encode_corpus", "load_corpora", "prepare_tokenizers"]
+
+ROWS_IN_BATCH = 20_000
+FORMAT = 1
+"""Counts up when prepared data changes its form or meaning."""
+
+log = logging.getLogger("transformer")
+
+
+def load_corpora(corpora: Sequence[CorpusConfig], data: DataConfig) -> Dataset:
+    """Reads parallel corpora, once: a second call maps what the first one wrote.
+
+    Returns:
+        A memory-mapped data set with the columns src, tgt, corpus (its place in `corpora`) and
+        line (in its file, from 1). Sentences are stripped of spaces at both ends.
+
+    Raises:
+        UserError: a corpus cannot be read, is not parallel, or all are empty.
+    """
+    from datasets import Dataset, DatasetInfo
+    from datasets.table import MemoryMappedTable
+
+    key = fingerprint(FORMAT, [_identity(corpus, data) for corpus in corpora])
+    folder = cache_dir(data.cache_dir) / "corpora" / key
+    stored(folder, partial(_write_pairs, corpora, data))
+    table = MemoryMappedTable.from_file(str(folder / "pairs.arrow"))
+    digest = (folder / "digest").read_text(encoding="utf-8")
+    names = "\n".join(corpus_name(corpus) for corpus in corpora)
+    return Dataset(table, info=DatasetInfo(description=names), fingerprint=digest)
+
+
+def _identity(corpus: CorpusConfig, data: DataConfig) -> list[object]:
+    """Returns what tells a corpus and its present content from others."""
+    files = [
+        [str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns]
+        for path in corpus_files(corpus)
+    ]
+    columns = [data.source_language, data.target_language]
+    if corpus.hub is not None and not files:
+        files = [[load_hub(corpus, data)._fingerprint]]
+    return [corpus.model_dump(), columns, files]
+
+
+def _write_pairs(corpora: Sequence[CorpusConfig], data: DataConfig, folder: Path) -> None:
+    """Writes the pairs of all corpora into one Arrow file, and beside it a digest of the texts."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        {"src": pa.string(), "tgt": pa.string(), "corpus": pa.int32(), "line": pa.int64()}
+    )
+    digest = hashlib.blake2b(digest_size=16)
+    num_pairs = 0
+    with (
+        pa.OSFile(str(folder / "pairs.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, schema) as out,
+    ):
+        for number, corpus in enumerate(corpora):
+            for pairs in _batches(read_pairs(corpus, data)):
+                src, tgt, lines = zip(*pairs, strict=True)
+                batch = pa.record_batch([src, tgt, [number] * len(lines), lines], schema=schema)
+                for column in batch.columns[:2]:
+                    for buffer in column.buffers()[1:]:
+                        digest.update(buffer)
+                out.write_batch(batch)
+                num_pairs += len(lines)
+    if num_pairs == 0:
+        names = ", ".join(map(corpus_name, corpora))
+        raise UserError(f"{names}: there are no pairs of sentences")
+    (folder / "digest").write_text(digest.hexdigest(), encoding="utf-8")
+
+
+def _batches(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+    while batch := list(islice(pairs, ROWS_IN_BATCH)):
+        yield batch
+
+
+def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:
+    """Trains the vocabularies on a corpus, once.
+
+    Raises:
+        UserError: the text does not suit the settings.
+    """
+    settings = config.tokenizer
+    wanted = settings.model_dump(exclude={"source_sampling", "target_sampling"})
+    key = fingerprint(FORMAT, corpus._fingerprint, wanted, sentencepiece.__version__)
+    folder = cache_dir(config.data.cache_dir) / "tokenizers" / key
+    stored(folder, partial(_train_tokenizers, config, corpus))
+    for warning in json.loads((folder / "warnings.json").read_text(encoding="utf-8")):
+        log.warning("%s", warning)
+    source = Tokenizer((folder / "source.model").read_bytes())
+    if settings.joint:
+        return Tokenizers(source, source)
+    return Tokenizers(source, Tokenizer((folder / "target.model").read_bytes()))
+
+
+def _train_tokenizers(config: Config, corpus: Dataset, folder: Path) -> None:
+    sides = (
+        {"source": ["src", "tgt"]}
+        if config.tokenizer.joint
+        else {"source": ["src"], "target": ["tgt"]}
+    )
+    warnings: list[str] = []
+    for side, columns in sides.items():
+        lines = _Sample(corpus, columns, config.tokenizer.sample_lines)
+        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append)
+        (folder / f"{side}.model").write_bytes(tokenizer.model)
+    (folder / "warnings.json").write_text(json.dumps(warnings), encoding="utf-8")
+
+
+class _Sample:
+    """Some columns of a data set, line by line, of rows spread evenly so that `limit` lines
+    suffice."""
+
+    def __init__(self, dataset: Dataset, columns: list[str], limit: int) -> None:
+        self._rows = Rows(dataset)
+        self._columns = columns
+        self._total = len(dataset)
+        self._taken = min(self._total, max(1, limit // len(columns)))
+
+    def __len__(self) -> int:
+        return self._taken * len(self._columns)
+
+    def __iter__(self) -> Iterator[str]:
+        for start in self._rows.starts():
+            sides = self._rows.columns(start, *self._columns)
+            for row, texts in enumerate(zip(*sides, strict=True), start):
+                if (row + 1) * self._taken // self._total > row * self._taken // self._total:
+                    yield from texts
+
+
+def encode_corpus(
+    dataset: Dataset, tokenizers: Tokenizers, data: DataConfig, filters: bool
+) -> EncodedCorpus:
+    """Turns a corpus into ids, once.
+
+    Args:
+        dataset: what `load_corpora` returned.
+        tokenizers: the vocabularies.
+        data: the limits of the filters.
+        filters: true for training; false keeps every pair, even empty ones, as validation and
+        tests must.
+
+    Raises:
+        UserError: no pair passes the filters.
+    """
+    limits = Filters(data.max_length, data.max_ratio, data.drop_duplicates) if filters else None
+    models = [tokenizers.source.digest, tokenizers.target.digest]
+    digest = fingerprint(FORMAT, dataset._fingerprint, models, vars(limits) if limits else None)
+    folder = cache_dir(data.cache_dir) / "encoded" / digest
+    stored(folder, partial(encode_rows, dataset, tokenizers, limits, data.num_processes))
+    corpus = EncodedCorpus(folder, dataset, digest)
+    if len(corpus) == 0:
+        reasons = "\n".join(corpus.report.lines())
+        raise UserError(
+            f"{', '.join(corpus_names(dataset))}: no pair is left to train on\n{reasons}"
+        )
+    return corpus

@@ -1,0 +1,132 @@
+"""What the training loop consumes: updates, cut into this rank's micro-batches, from any point of
+any epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from transformer.config import Config
+from transformer.data.batching import Batch, collate, micro_batches, plan_epoch
+from transformer.data.corpus import EncodedCorpus
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+
+
+@dataclass(frozen=True)
+class Position:
+    """A point of the training data: so many updates of this epoch are done. Epochs count from 1."""
+
+    epoch: int = 1
+    updates_done: int = 0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one optimizer step sees.
+
+    Attributes:
+        after: the position when it is done.
+        batches: this rank's micro-batches with their number in the update.
+        examples: all indices of the update, on whatever rank.
+        num_tokens: target tokens of the whole update, over all ranks.
+        num_source_tokens: source tokens of the whole update.
+    """
+
+    after: Position
+    batches: list[tuple[int, Batch]]
+    examples: np.ndarray
+    num_tokens: int
+    num_source_tokens: int
+
+
+def iterate_updates(
+    corpus: EncodedCorpus,
+    tokenizers: Tokenizers,
+    config: Config,
+    position: Position,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> Iterator[Update]:
+    """Yields the updates after `position`, epoch after epoch, until max_epochs.
+
+    Every rank sees the same updates in the same order, cut into the same micro-batches, and keeps
+    each num_ranks-th of these.
+    """
+    training = config.training
+    epoch, done = position.epoch, position.updates_done
+    while training.max_epochs is None or epoch <= training.max_epochs:
+        plan = plan_epoch(corpus.lengths, training.batch_tokens, config.seed, epoch)
+        for examples in islice(plan, done, None):
+            done += 1
+            src, tgt = _ids(corpus, tokenizers, config, epoch, examples)
+            lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
+            parts = micro_batches(lengths, training.max_tokens)
+            yield Update(
+                Position(epoch, done),
+                [
+                    (i, collate([src[j] for j in parts[i]], [tgt[j] for j in parts[i]]))
+                    for i in range(rank, len(parts), num_ranks)
+                ],
+                examples,
+                sum(len(ids) for ids in tgt),
+                sum(len(ids) for ids in src),
+            )
+        epoch, done = epoch + 1, 0
+
+
+def _ids(
+    corpus: EncodedCorpus,
+    tokenizers: Tokenizers,
+    config: Config,
+    epoch: int,
+    examples: np.ndarray,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns the ids of both sides, freshly segmented where subword sampling is on."""
+    src, tgt = corpus.ids(examples)
+    rates = (config.tokenizer.source_sampling, config.tokenizer.target_sampling)
+    if rates == (None, None):
+        return src, tgt
+    src_texts, tgt_texts = corpus.texts(examples)
+    if rates[0] is not None:
+        seeds = example_seeds(config.seed, epoch, examples, side=0)
+        src = _sampled(tokenizers.source, src_texts, src, rates[0], seeds, config)
+    if rates[1] is not None:
+        seeds = example_seeds(config.seed, epoch, examples, side=1)
+        tgt = _sampled(tokenizers.target, tgt_texts, tgt, rates[1], seeds, config)
+    return src, tgt
+
+
+def _sampled(
+    tokenizer: Tokenizer,
+    texts: list[str],
+    best: list[np.ndarray],
+    rate: float,
+    seeds: np.ndarray,
+    config: Config,
+) -> list[np.ndarray]:
+    """Segments texts at random; one that became too long for a device keeps its best
+    segmentation.
+    """
+    sampled = tokenizer.encode_sampled(texts, rate, seeds.tolist())
+    return [
+        np.asarray(ids, dtype=np.int32) if len(ids) <= config.training.max_tokens else usual
+        for ids, usual in zip(sampled, best, strict=True)
+    ]
+
+
+def example_seeds(seed: int, epoch: int, examples: np.ndarray, side: int) -> np.ndarray:
+    """Returns a random seed below 2**31 for each example, a function of its arguments alone.
+
+    The mixing is that of SplitMix64 (Steele et al. 2014).
+    """
+    start = np.random.SeedSequence((seed, epoch, side)).generate_state(1, np.uint64)[0]
+    with np.errstate(over="ignore"):
+        z = start + (examples.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(33)).astype(np.int64)

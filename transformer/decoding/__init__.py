@@ -1,0 +1,1 @@
+"""From a model to translations: search, forced scores, and lines of text."""

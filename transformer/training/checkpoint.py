@@ -1,0 +1,291 @@
+"""Checkpoints: one safetensors file each, whole or not there, and runnable by strangers without
+risk.
+
+A full checkpoint holds tensors `model.*`, `ema.*`, `optimizer.exp_avg.*`, `optimizer.exp_avg_sq.*`
+and the tokenizer's bytes; an exported one holds `model.*` and the tokenizer. One metadata entry,
+`transformer`, is JSON: format number, step, config, metrics, progress, digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from transformer.config import Config
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+
+FORMAT = 1
+BEST = "best.safetensors"
+FOLDER = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one file holds: tensors by name, and metadata."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    metadata: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """The last update done."""
+        return int(self.metadata["step"])
+
+    @property
+    def config(self) -> Config:
+        """The configuration that made it."""
+        try:
+            return Config.model_validate(self.metadata["config"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise UserError(f"{self.path}: its configuration: {where}: {first['msg']}") from None
+
+    @property
+    def tokenizers(self) -> Tokenizers:
+        """The vocabularies."""
+        if "tokenizer" in self.tensors:
+            both = _tokenizer(self.tensors["tokenizer"])
+            return Tokenizers(both, both)
+        return Tokenizers(
+            _tokenizer(self.tensors["tokenizer.source"]),
+            _tokenizer(self.tensors["tokenizer.target"]),
+        )
+
+    def weights(self, prefix: str = "model.") -> dict[str, Tensor]:
+        """Returns the tensors whose name starts with `prefix`, without it."""
+        return {k.removeprefix(prefix): x for k, x in self.tensors.items() if k.startswith(prefix)}
+
+
+def _tokenizer(tensor: Tensor) -> Tokenizer:
+    return Tokenizer(tensor.numpy().tobytes())
+
+
+def tokenizer_tensors(tokenizers: Tokenizers) -> dict[str, Tensor]:
+    """Returns the vocabularies as tensors of bytes."""
+
+    def tensor(tokenizer: Tokenizer) -> Tensor:
+        return torch.frombuffer(bytearray(tokenizer.model), dtype=torch.uint8)
+
+    if tokenizers.joint:
+        return {"tokenizer": tensor(tokenizers.source)}
+    return {
+        "tokenizer.source": tensor(tokenizers.source),
+        "tokenizer.target": tensor(tokenizers.target),
+    }
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Writes a checkpoint aside, brings it to disk, and gives it its name: whole or not there.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; an older file of that name is
+        intact.
+    """
+    tensors = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    metadata = {"format": FORMAT, **metadata}
+    metadata["digest"] = _digest(tensors, metadata)
+    aside = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, aside, {"transformer": json.dumps(metadata, ensure_ascii=False)})
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}: could not be written: {reason}; checkpoints written before are intact"
+        ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Reads a checkpoint and checks its digest; runs no code from it.
+
+    Raises:
+        UserError: no such file, damaged, not one of ours, or of a format this version does not
+        know.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = (file.metadata() or {}).get("transformer")
+            if header is None:
+                raise UserError(f"{path}: a safetensors file, but not a checkpoint of transformer")
+            metadata = json.loads(header)
+            if metadata.get("format") != FORMAT:
+                raise UserError(
+                    f"{path}: checkpoint format {metadata.get('format')}; this version reads format"
+                    f" {FORMAT}"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: damaged or not a checkpoint: {error}") from None
+    if _digest(tensors, metadata) != metadata.get("digest"):
+        raise UserError(f"{path}: damaged: its content does not match its digest")
+    return Checkpoint(path, tensors, metadata)
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of metadata and tensors, over names, types, shapes and bytes."""
+    rest = {key: value for key, value in metadata.items() if key != "digest"}
+    sha = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    for name in sorted(tensors):
+        x = tensors[name]
+        sha.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        sha.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def checkpoint_path(run_dir: Path, step: int) -> Path:
+    """Returns where the full state after `step` is kept."""
+    return run_dir / FOLDER / f"step-{step:08d}.safetensors"
+
+
+def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
+    """Returns (step, file) of the full checkpoints of a run, oldest first."""
+    found = []
+    for path in (run_dir / FOLDER).glob("step-*.safetensors"):
+        match = re.fullmatch(r"step-(\d+)\.safetensors", path.name)
+        if match:
+            found.append((int(match[1]), path))
+    return sorted(found)
+
+
+def rotate_checkpoints(run_dir: Path, keep: int, best_step: int | None) -> None:
+    """Deletes all but the newest `keep` checkpoints and that of the best step."""
+    for step, path in list_checkpoints(run_dir)[:-keep]:
+        if step != best_step:
+            path.unlink(missing_ok=True)
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Returns the file meant by a run directory (the best, else the newest) or a file name."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    if (path / BEST).is_file():
+        return path / BEST
+    checkpoints = list_checkpoints(path)
+    if not checkpoints:
+        raise UserError(f"{path}: holds neither {BEST} nor {FOLDER}/step-*.safetensors")
+    return checkpoints[-1][1]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """All that translating needs.
+
+    Attributes:
+        model: in evaluation mode.
+        tokenizers: the vocabularies.
+        config: the configuration of its run.
+        step: the last update done.
+        path: the file.
+    """
+
+    model: Transformer
+    tokenizers: Tokenizers
+    config: Config
+    step: int
+    path: Path
+
+
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedModel:
+    """Loads a model from a run directory or a checkpoint file; the moving average if there is one.
+
+    Raises:
+        UserError: as `read_checkpoint`, or the weights do not fit the configuration.
+    """
+    checkpoint = read_checkpoint(find_checkpoint(path))
+    tokenizers, config = checkpoint.tokenizers, checkpoint.config
+    model = Transformer(config.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    load_weights(model, checkpoint.weights("ema.") or checkpoint.weights(), checkpoint.path)
+    return LoadedModel(
+        model.to(device).eval(), tokenizers, config, checkpoint.step, checkpoint.path
+    )
+
+
+@torch.no_grad()
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Copies weights into a model; names and shapes must be exactly its own.
+
+    Raises:
+        UserError: a weight is missing, unknown or of another shape.
+    """
+    own = dict(model.named_parameters())
+    for name in sorted(own.keys() | weights.keys()):
+        if name not in weights:
+            raise UserError(f"{path}: holds no weight {name}, which this model needs")
+        if name not in own:
+            raise UserError(f"{path}: holds a weight {name}, which this model does not have")
+        if own[name].shape != weights[name].shape:
+            raise UserError(
+                f"{path}: weight {name} is {tuple(weights[name].shape)},"
+                f" this model needs {tuple(own[name].shape)}"
+            )
+        own[name].copy_(weights[name])
+
+
+def model_tensors(model: Transformer, prefix: str = "model.") -> dict[str, Tensor]:
+    """Returns the weights by name, shared ones once."""
+    return {prefix + name: p.detach() for name, p in model.named_parameters()}
+
+
+def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
+    """Writes the mean of the weights of a run's newest checkpoints; returns their steps.
+
+    Each checkpoint gives its moving average if it has one, else its weights.
+
+    Raises:
+        UserError: the run has fewer than `last` checkpoints.
+    """
+    checkpoints = list_checkpoints(run_dir)
+    if len(checkpoints) < last:
+        raise UserError(
+            f"{run_dir}: has {len(checkpoints)} checkpoints, {last} were asked for;"
+            " training.keep_checkpoints says how many a run keeps"
+        )
+    total: dict[str, Tensor] = {}
+    for _, path in checkpoints[-last:]:
+        checkpoint = read_checkpoint(path)
+        for name, x in (checkpoint.weights("ema.") or checkpoint.weights()).items():
+            total[name] = total[name] + x.double() if name in total else x.double()
+    weights = {f"model.{name}": (x / last).float() for name, x in total.items()}
+    tokenizers = {k: x for k, x in checkpoint.tensors.items() if k.startswith("tokenizer")}
+    steps = [step for step, _ in checkpoints[-last:]]
+    metadata = {
+        "step": steps[-1],
+        "averaged_steps": steps,
+        "config": checkpoint.metadata["config"],
+    }
+    write_checkpoint(output, weights | tokenizers, metadata)
+    return steps
