@@ -20,7 +20,7 @@ Contenders are named NAME or NAME@PRECISION.
 Columns: `all tokens` are source and target without padding; `GFLOP/s` counts the matrix products
 that the real tokens need; `of ceiling` is its share of what matrix products of the model's shapes
 reach on this device; `peak` is the growth of resident memory since before the model was built (on a
-GPU: memory allocated there); `speed` is relative to the first plain contender.
+GPU: memory allocated there); `/ plain` is the speed over that of the first contender `plain`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ DEFAULTS = {
     "translate": ["greedy", "beam5", "plain"],
     "data": ["ours", "second", "spm", "spm-all-cores"],
 }
+BASELINES = ("plain", "sorted", "spm")
 SPEEDS = {"train": "target_tokens_per_s", "translate": "tokens_per_s", "data": "pairs_per_s"}
 LOADED_FIRST = {"train": ["torch._dynamo"], "translate": [], "data": ["datasets"]}
 """Large libraries that the first use of others loads; loaded before, they are in no measurement."""
@@ -77,7 +78,9 @@ COLUMNS = {
     "plan_s": ("plan s/million", "{:.2f}"),
     "peak_mib": ("peak MiB", "{:,.0f}"),
     "padding": ("padding", "{:.0%}"),
-    "speed": ("speed", "{:.2f}x"),
+    "times_plain": ("/ plain", "{:.2f}x"),
+    "times_sorted": ("/ sorted", "{:.2f}x"),
+    "times_spm": ("/ spm", "{:.2f}x"),
 }
 """Key in the JSON -> head and format of the column, left out where no row has it."""
 
@@ -157,11 +160,13 @@ def tell(work: Work, label: str, found: list[Numbers]) -> None:
 
 
 def add_speeds(rows: list[dict], key: str) -> None:
-    """Adds to each row its speed relative to the baseline of the same size."""
+    """Adds to each row how many times as fast it is as each baseline of the same size."""
     for row in rows:
-        peers = [other for other in rows if other.get("d_model") == row.get("d_model")]
-        base = next((r for r in peers if r["contender"] in ("plain", "spm")), peers[-1])
-        row["speed"] = row[key] / base[key]
+        for name in BASELINES:
+            same = [r for r in rows if r["contender"] == name]
+            base = next((r for r in same if r.get("d_model") == row.get("d_model")), None)
+            if base is not None:
+                row[f"times_{name}"] = row[key] / base[key]
 
 
 def table(rows: list[dict]) -> str:

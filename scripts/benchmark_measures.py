@@ -80,7 +80,7 @@ def _updater(
         ours = Transformer(config.model, work.vocab_size, work.vocab_size).to(device).train()
         data, tokenizers = cast(EncodedCorpus, corpus), cast(Tokenizers, None)
         trainer = Trainer(TrainingState(ours, config), data, None, tokenizers, Ranks(0, 1, device))
-        return trainer._update
+        return trainer.update
     model: nn.Module = (
         MarianLogits(*work.sizes) if contender == "marian" else PlainTransformer(*work.sizes)
     )
@@ -160,7 +160,7 @@ def measure_preparation(work: Work, contender: str, folder: Path) -> dict[str, f
     data = DataConfig(
         train=[CorpusConfig(source=str(folder / "src"), target=str(folder / "tgt"))],
         cache_dir=str(folder / "cache"),
-        num_processes=work.threads,
+        num_threads=work.threads,
     )
     tokenizer = TokenizerConfig(vocab_size=work.vocab_size)
     config = Config(run_dir="unused", data=data, tokenizer=tokenizer)

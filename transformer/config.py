@@ -117,8 +117,8 @@ class DataConfig(Section):
     """Keeps only the first of equal training pairs."""
     cache_dir: Text | None = None
     """Home of prepared data. Default: $XDG_CACHE_HOME/transformer or ~/.cache/transformer."""
-    num_processes: Count = 0
-    """Processes that prepare data; 0 takes all cores."""
+    num_threads: Count = 0
+    """Threads that prepare data; 0 takes all cores."""
 
 
 class TokenizerConfig(Section):
@@ -138,7 +138,7 @@ class TokenizerConfig(Section):
     """Share of the characters that get a piece of their own; 0.9995 suits Chinese and Japanese."""
     user_symbols: list[Text] = []
     """Symbols that are always one piece, such as a tag `<2de>`; they are stripped from output."""
-    sample_lines: Positive = 2_000_000
+    sample_lines: Positive = 500_000
     """Most lines that the tokenizer is trained on; a larger corpus is sampled evenly."""
     source_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
     """Subword regularisation of the source in training. bpe: probability of dropping a merge
@@ -335,7 +335,6 @@ class Config(Section):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         longest, table = self.data.max_length, self.model.max_positions
-        budget = self.training.max_tokens
         if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.tie_embeddings is all, but tokenizer.joint is false: two vocabularies cannot"
@@ -343,8 +342,9 @@ class Config(Section):
             )
         if self.model.positions == "learned" and longest > table:
             raise ValueError(f"data.max_length {longest} exceeds model.max_positions {table}")
-        if longest > budget:
-            raise ValueError(f"data.max_length {longest} exceeds training.max_tokens {budget}")
+        for name in ("max_tokens", "batch_tokens"):
+            if longest > (budget := getattr(self.training, name)):
+                raise ValueError(f"data.max_length {longest} exceeds training.{name} {budget}")
         if self.validation.patience is not None and not self.data.validation:
             raise ValueError("validation.patience needs data.validation, which is empty")
         return self

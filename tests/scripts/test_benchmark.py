@@ -52,7 +52,7 @@ def test_train_measures_ours_and_a_plain_loop(tmp_path: Path) -> None:
         assert row["tokens_per_s"] > row["target_tokens_per_s"]
         assert 0 <= row["padding"] < 1
     assert rows["plain"]["precision"] == "bfloat16"
-    assert rows["plain"]["speed"] == 1
+    assert rows["plain"]["times_plain"] == 1
     # Both see the same pairs: the operations they need are in proportion to their speeds.
     ours, plain = (r["gflop_per_s"] / r["target_tokens_per_s"] for r in rows.values())
     assert ours == pytest.approx(plain)
@@ -66,7 +66,7 @@ def test_translate_measures_greedy_beam_and_a_plain_loop(tmp_path: Path) -> None
     assert list(rows) == ["greedy", "beam5", "plain"]
     lengths = []
     for row in rows.values():
-        assert all_positive(row, "sentences_per_s", "tokens_per_s", "peak_mib", "speed")
+        assert all_positive(row, "sentences_per_s", "tokens_per_s", "peak_mib", "times_plain")
         lengths.append(row["tokens_per_s"] / row["sentences_per_s"])
     # All translate to as many tokens, give or take the end of sentence.
     assert max(lengths) - min(lengths) < 1.01

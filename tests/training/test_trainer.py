@@ -254,13 +254,13 @@ def test_each_example_is_seen_once_an_epoch_whatever_the_interruption(
     make_config: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[np.ndarray] = []
-    update = trainer.Trainer._update
+    update = trainer.Trainer.update
 
     def noted(self: trainer.Trainer, what: trainer.Update) -> bool:
         seen.append(what.examples)
         return update(self, what)
 
-    monkeypatch.setattr(trainer.Trainer, "_update", noted)
+    monkeypatch.setattr(trainer.Trainer, "update", noted)
     quiet = ("validation.every=1000", "training.max_steps=1000")
     train(make_config(*quiet, "training.max_epochs=2", run="whole"))
     whole, seen[:] = list(seen), []

@@ -183,7 +183,7 @@ def encode_corpus(
     models = [tokenizers.source.digest, tokenizers.target.digest]
     digest = fingerprint(FORMAT, dataset._fingerprint, models, vars(limits) if limits else None)
     folder = cache_dir(data.cache_dir) / "encoded" / digest
-    stored(folder, partial(encode_rows, dataset, tokenizers, limits, data.num_processes))
+    stored(folder, partial(encode_rows, dataset, tokenizers, limits, data.num_threads))
     corpus = EncodedCorpus(folder, dataset, digest)
     if len(corpus) == 0:
         reasons = "\n".join(corpus.report.lines())

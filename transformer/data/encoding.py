@@ -9,6 +9,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
@@ -45,9 +46,7 @@ class Filters:
         return {
             EMPTY: "with an empty side",
             TOO_LONG: f"longer than {self.max_length} tokens (data.max_length)",
-            RATIO: f"with a side more than {self.max_ratio:g} times the other (data.max_ratio)"
-            if self.max_ratio
-            else "",
+            RATIO: f"with a side more than {self.max_ratio} times the other (data.max_ratio)",
             DUPLICATE: "that came before (data.drop_duplicates)",
         }[reason]
 
@@ -70,6 +69,18 @@ class FilterReport:
     examples: dict[str, list[str]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
 
+    def add(self, chunk: Chunk, filters: Filters | None, names: Sequence[str]) -> None:
+        """Counts the pairs of one chunk, of corpora with these names."""
+        self.total += chunk.num_rows
+        self.kept += len(chunk.rows)
+        for reason, places in chunk.dropped.items():
+            assert filters is not None
+            self.meanings[reason] = filters.meaning(reason)
+            self.dropped[reason] = self.dropped.get(reason, 0) + len(places)
+            examples = self.examples.setdefault(reason, [])
+            for corpus, line in places[: EXAMPLES - len(examples)]:
+                examples.append(f"{names[corpus]}:{line}")
+
     @property
     def many_dropped(self) -> bool:
         """Whether so many pairs are left out that something may be wrong."""
@@ -81,7 +92,7 @@ class FilterReport:
             return []
         gone = self.total - self.kept
         lines = [f"{gone:,} of {self.total:,} pairs are left out ({gone / self.total:.1%}):"]
-        for reason, count in self.dropped.items():
+        for reason, count in sorted(self.dropped.items(), key=lambda item: -item[1]):
             examples = ", ".join(self.examples[reason]) + (", …" if count > EXAMPLES else "")
             share = f"{count / self.total:.1%}"
             lines.append(f"  {count:,} pairs ({share}) {self.meanings[reason]}: {examples}")
@@ -136,41 +147,35 @@ def encode_rows(
     rows = Rows(dataset)
     first_seen = None
     if filters is not None and filters.drop_duplicates:
-        hashes = in_parallel(partial(_hash_chunk, rows), rows.starts(), num_threads)
-        first_seen = first_occurrences(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        hashes = list(in_parallel(partial(_hash_chunk, rows), rows.starts(), num_threads))
+        first_seen = first_occurrences(np.concatenate(hashes))
     encode = partial(_encode_chunk, rows, tokenizers, filters, first_seen)
     report = FilterReport()
-    places: dict[str, list[tuple[int, int]]] = {}
-    files = {name: open(folder / f"{name}.bin", "wb") for name in FILES}  # noqa: SIM115
-    try:
-        src_end = tgt_end = 0
-        for chunk in in_parallel(encode, rows.starts(), num_threads):
-            src_ends = src_end + np.cumsum(chunk.src_lengths, dtype=np.int64)
-            tgt_ends = tgt_end + np.cumsum(chunk.tgt_lengths, dtype=np.int64)
-            src_end, tgt_end = src_end + len(chunk.src), tgt_end + len(chunk.tgt)
-            lengths = np.maximum(chunk.src_lengths, chunk.tgt_lengths)
-            arrays = (chunk.src, chunk.tgt, src_ends, tgt_ends, lengths, chunk.rows)
-            for (name, kind), array in zip(FILES.items(), arrays, strict=True):
-                files[name].write(array.astype(kind, copy=False).data)
-            _count(report, places, chunk)
-    finally:
-        for file in files.values():
-            file.close()
     names = corpus_names(dataset)
-    for reason, found in sorted(places.items(), key=lambda item: -report.dropped[item[0]]):
-        report.examples[reason] = [f"{names[corpus]}:{line}" for corpus, line in found]
-        report.meanings[reason] = filters.meaning(reason) if filters else ""
-    report.dropped = {reason: report.dropped[reason] for reason in report.examples}
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in FILES}
+        ends = {"src": 0, "tgt": 0}
+        for chunk in in_parallel(encode, rows.starts(), num_threads):
+            for name, array in _file_arrays(chunk, ends).items():
+                files[name].write(array.astype(FILES[name], copy=False).data)
+            report.add(chunk, filters, names)
     (folder / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
 
 
-def _count(report: FilterReport, places: dict[str, list[tuple[int, int]]], chunk: Chunk) -> None:
-    report.total += chunk.num_rows
-    report.kept += len(chunk.rows)
-    for reason, found in chunk.dropped.items():
-        report.dropped[reason] = report.dropped.get(reason, 0) + len(found)
-        seen = places.setdefault(reason, [])
-        seen.extend(found[: EXAMPLES - len(seen)])
+def _file_arrays(chunk: Chunk, ends: dict[str, int]) -> dict[str, np.ndarray]:
+    """Returns what a chunk adds to each file, and moves the ends of the ids on."""
+    src_ends = ends["src"] + np.cumsum(chunk.src_lengths, dtype=np.int64)
+    tgt_ends = ends["tgt"] + np.cumsum(chunk.tgt_lengths, dtype=np.int64)
+    ends["src"] += len(chunk.src)
+    ends["tgt"] += len(chunk.tgt)
+    return {
+        "src": chunk.src,
+        "tgt": chunk.tgt,
+        "src_ends": src_ends,
+        "tgt_ends": tgt_ends,
+        "lengths": np.maximum(chunk.src_lengths, chunk.tgt_lengths),
+        "rows": chunk.rows,
+    }
 
 
 def corpus_names(dataset: Dataset) -> list[str]:
@@ -247,7 +252,7 @@ def in_parallel(work: Callable[[int], T], tasks: Iterable[int], num_threads: int
         tasks: what to call it with.
         num_threads: how many to do at once; 0 takes all cores.
     """
-    num_threads = num_threads or len(os.sched_getaffinity(0))
+    num_threads = num_threads or num_cores()
     if num_threads == 1:
         yield from map(work, tasks)
         return
@@ -263,6 +268,13 @@ def in_parallel(work: Callable[[int], T], tasks: Iterable[int], num_threads: int
         finally:
             for future in pending:
                 future.cancel()
+
+
+def num_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class EncodedCorpus:

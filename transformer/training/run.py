@@ -4,6 +4,7 @@ update.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -91,12 +92,7 @@ def _train(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
     with ranks.first_alone():
         tokenizers, corpus, validation = _prepare(config, start)
     torch.manual_seed(config.seed)
-    model = Transformer(
-        config.model,
-        tokenizers.source.vocab_size,
-        tokenizers.target.vocab_size,
-        config.training.activation_checkpointing,
-    )
+    model = _make_model(config, tokenizers)
     if checkpoint is None and start is not None:
         load_weights(model, start.weights("ema.") or start.weights(), start.path)
         log.info("weights and vocabulary come from %s, step %d", start.path, start.step)
@@ -115,15 +111,30 @@ def _train(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
     Trainer(state, corpus, validation, tokenizers, ranks).run()
 
 
+def _make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    try:
+        return Transformer(config.model, *sizes, config.training.activation_checkpointing)
+    except ValueError as error:  # a vocabulary that came with init_from
+        raise UserError(f"model.tie_embeddings: {error}; try decoder or none") from None
+
+
 def _prepare(
     config: Config, start: Checkpoint | None
 ) -> tuple[Tokenizers, EncodedCorpus, EncodedCorpus | None]:
     """Reads, segments and filters the data; the vocabulary comes from `start` if there is one."""
     raw = load_corpora(config.data.train, config.data)
-    tokenizers = start.tokenizers if start is not None else prepare_tokenizers(config, raw)
+    if start is None:
+        tokenizers = prepare_tokenizers(config, raw)
+    else:
+        tokenizers = start.tokenizers
+        asked, size = config.tokenizer.vocab_size, tokenizers.source.vocab_size
+        if asked != size and config.init_from is not None:
+            log.info("the vocabulary of %s has %d pieces, not %d", start.path, size, asked)
     corpus = encode_corpus(raw, tokenizers, config.data, filters=True)
+    level = logging.WARNING if corpus.report.many_dropped else logging.INFO
     for line in corpus.report.lines():
-        log.info("%s", line)
+        log.log(level, "%s", line)
     validation = None
     if config.data.validation:
         pairs = load_corpora(config.data.validation, config.data)

@@ -126,7 +126,7 @@ class Trainer:
                 waited_seconds = time.monotonic() - started_at
                 if update is None:
                     break
-                stop = self._update(update)
+                stop = self.update(update)
                 seconds = time.monotonic() - started_at
                 progress.seconds += seconds
                 self.report.add(update, seconds, waited_seconds)
@@ -151,7 +151,7 @@ class Trainer:
         self._save()
         self._say_why_done()
 
-    def _update(self, update: Update) -> bool:
+    def update(self, update: Update) -> bool:
         """Does one update; returns whether some rank was asked to stop.
 
         Raises:
