@@ -1,50 +1,27 @@
-"""Settings of all tests, and a small task that trains in a second: a language turned around."""
+"""Settings of all tests, a small task that trains in a second (a language turned around), a run
+that has been trained on it, and a way to run commands.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_task import Command, Done, small_config
 
+from transformer.cli import main
 from transformer.config import Config
-from transformer.config_file import parse_config
+from transformer.training.logger import log
+from transformer.training.run import train
 
 # The models of the tests are tiny: one thread computes them faster than several that wait for each
 # other, in this process and in those that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-SETTINGS = """
-run_dir: {folder}/run
-seed: 3
-data:
-  source_language: xx
-  target_language: yy
-  train: [{{source: {folder}/train.xx, target: {folder}/train.yy}}]
-  validation: [{{source: {folder}/valid.xx, target: {folder}/valid.yy}}]
-  cache_dir: {folder}/cache
-tokenizer: {{vocab_size: 300, kind: bpe}}
-model:
-  d_model: 16
-  num_heads: 2
-  d_ff: 32
-  num_encoder_layers: 1
-  num_decoder_layers: 1
-  dropout: 0.1
-training:
-  max_steps: 20
-  batch_tokens: 400
-  max_tokens: 300
-  learning_rate: 0.005
-  warmup_steps: 5
-  save_every: 10
-  log_every: 5
-  device: cpu
-validation: {{every: 10, beam_size: 1, samples: 1}}
-decoding: {{max_length: 5, max_length_ratio: 1.0}}
-"""
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +42,50 @@ def make_config(corpus_folder: Path, tmp_path: Path) -> Callable[..., Config]:
     """Makes the small task's configuration, with overrides and a run directory of its own."""
 
     def make(*overrides: str, run: str = "run") -> Config:
-        text = SETTINGS.format(folder=corpus_folder)
-        return parse_config(text, "test.yaml", [f"run_dir={tmp_path / run}", *overrides])
+        return small_config(corpus_folder, tmp_path / run, *overrides)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def trained_run(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that has been trained; tests change only copies of it."""
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    pair = f"{{source: {corpus_folder}/valid.xx, target: {corpus_folder}/valid.yy}}"
+    tests = f"data.test={{first: {pair}, second: {pair}}}"
+    longer = ("training.max_steps=200", "training.save_every=50", "validation.every=50")
+    train(small_config(corpus_folder, run_dir, tests, *longer))
+    return run_dir
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Runs a command in this process, as its entry point does, with bytes as standard input."""
+    stdin = tmp_path_factory.mktemp("stdin") / "stdin"
+
+    def run(*args: object, input: bytes = b"") -> Done:
+        stdin.write_bytes(input)
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        before, logged = os.dup(0), (log.level, log.propagate, list(log.handlers))
+        try:
+            with stdin.open("rb") as stream, monkeypatch.context() as patch:
+                os.dup2(stream.fileno(), 0)
+                patch.setattr(sys, "argv", ["transformer", *map(str, args)])
+                patch.setattr(sys, "stdout", out)
+                patch.setattr(sys, "stderr", err)
+                with pytest.raises(SystemExit) as ended:
+                    main()
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+            log.level, log.propagate, log.handlers = logged
+        status = ended.value.code
+        assert isinstance(status, int)
+        return Done(status, _bytes(out), _bytes(err).decode())
+
+    return run
+
+
+def _bytes(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    return stream.buffer.getvalue()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The README's commands run as they stand, on smaller models; CI itself runs the two `make` ones."""
+"""The README's commands run as they stand, on smaller models."""
 
 from __future__ import annotations
 

@@ -261,5 +261,6 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except OSError as error:
-        typer.echo(f"transformer: {error.filename or ''}: {error.strerror or error}", err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"transformer: {where}{error.strerror or error}", err=True)
         sys.exit(1)

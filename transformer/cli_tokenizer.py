@@ -83,6 +83,9 @@ def _load_tokenizer(path: Path, target: bool) -> Tokenizer:
     from transformer.training.checkpoint import find_checkpoint, read_checkpoint
 
     if path.is_file() and path.suffix != ".safetensors":
-        return Tokenizer(path.read_bytes())
+        try:
+            return Tokenizer(path.read_bytes())
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
     tokenizers = read_checkpoint(find_checkpoint(path)).tokenizers
     return tokenizers.target if target else tokenizers.source

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO, TextIO
+from typing import Annotated, BinaryIO, TextIO, cast
 
 import typer
 
@@ -34,13 +35,16 @@ def reading(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[TextIO]:
-    """Opens a file or standard output for UTF-8 text with plain line feeds, whatever the locale."""
+    """Opens a file, plain or .gz, or standard output for UTF-8 text with plain line feeds, whatever
+    the locale.
+    """
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         return
     try:
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with cast(TextIO, opener(path, "wt", encoding="utf-8", newline="\n")) as stream:
             yield stream
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None

@@ -14,16 +14,27 @@ SCRIPTS = ROOT / "scripts"
 DATA = ROOT / "data" / "toy"
 sys.path.insert(0, str(SCRIPTS))
 
-import make_toy_corpus as toy  # noqa: E402
-from toy_lexicon import load_lexicon  # noqa: E402
+import make_toy_corpus  # noqa: E402
+from toy_corpus.clauses import CAN, Clause  # noqa: E402
+from toy_corpus.corpus import (  # noqa: E402
+    distinct_sentences,
+    files_of,
+    forms_of,
+    is_held_out,
+    make_corpus,
+)
+from toy_corpus.inflection import RELATIVE, cell, contract  # noqa: E402
+from toy_corpus.lexicon import combination, load_lexicon  # noqa: E402
+from toy_corpus.phrases import PRONOUNS, it_for, noun_phrase  # noqa: E402
+from toy_corpus.sentences import Sentence  # noqa: E402
 
 LEXICON = load_lexicon()
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[str, list[toy.Sentence]]:
+def corpus() -> dict[str, list[Sentence]]:
     """The corpus, made afresh."""
-    return toy.make_corpus()
+    return make_corpus()
 
 
 def lines(name: str) -> list[str]:
@@ -31,26 +42,27 @@ def lines(name: str) -> list[str]:
     return (DATA / name).read_text(encoding="utf-8").splitlines()
 
 
-def clause(subject: str, verb: str, noun: str, **more: object) -> toy.Clause:
+def clause(subject: str, verb: str, noun: str, **more: object) -> Clause:
     """A clause whose subject and object have ``the``."""
     found = LEXICON.verb(verb)
-    thing = toy.noun_phrase(LEXICON.noun(noun))
-    person = toy.noun_phrase(LEXICON.noun(subject))
-    return toy.Clause(person, found, objects=((found.objects[0], thing),), **more)  # type: ignore[arg-type]
+    thing = noun_phrase(LEXICON.noun(noun))
+    person = noun_phrase(LEXICON.noun(subject))
+    return Clause(person, found, objects=((found.objects[0], thing),), **more)  # type: ignore[arg-type]
 
 
 def test_committed_files_equal_what_the_generator_writes(
-    corpus: dict[str, list[toy.Sentence]],
+    corpus: dict[str, list[Sentence]],
 ) -> None:
-    for name, content in toy.files_of(corpus).items():
+    for name, content in files_of(corpus).items():
         assert (DATA / name).read_bytes() == content.encode(), name
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_sentences_do_not_depend_on_the_hash_seed(hash_seed: str) -> None:
     program = (
-        "from itertools import islice; import make_toy_corpus as toy;"
-        "made = islice(toy.distinct_sentences(toy.load_lexicon(), 3), 400);"
+        "from itertools import islice; from toy_corpus.corpus import distinct_sentences;"
+        "from toy_corpus.lexicon import load_lexicon;"
+        "made = islice(distinct_sentences(load_lexicon(), 3), 400);"
         "print(ascii([(s.english, s.german, sorted(s.pairs)) for s in made]))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -62,25 +74,25 @@ def test_sentences_do_not_depend_on_the_hash_seed(hash_seed: str) -> None:
         capture_output=True,
         text=True,
     )
-    made = islice(toy.distinct_sentences(LEXICON, 3), 400)
+    made = islice(distinct_sentences(LEXICON, 3), 400)
     here = ascii([(s.english, s.german, sorted(s.pairs)) for s in made])
     assert done.stdout.strip() == here
 
 
 def test_check_tells_a_changed_file_from_the_right_ones(
     tmp_path: Path,
-    corpus: dict[str, list[toy.Sentence]],
+    corpus: dict[str, list[Sentence]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(toy, "make_corpus", lambda: corpus)
+    monkeypatch.setattr(make_toy_corpus, "make_corpus", lambda: corpus)
     arguments = ["--output", str(tmp_path / "new")]
-    assert toy.main([*arguments, "--check"]) == 1
-    assert toy.main(arguments) == 0
-    assert toy.main([*arguments, "--check"]) == 0
+    assert make_toy_corpus.main([*arguments, "--check"]) == 1
+    assert make_toy_corpus.main(arguments) == 0
+    assert make_toy_corpus.main([*arguments, "--check"]) == 0
     (tmp_path / "new" / "test.de").write_text("Hallo.\n", encoding="utf-8")
     capsys.readouterr()
-    assert toy.main([*arguments, "--check"]) == 1
+    assert make_toy_corpus.main([*arguments, "--check"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         f"not what would be written: {tmp_path / 'new' / 'test.de'}"
     ]
@@ -109,11 +121,11 @@ def test_no_source_sentence_comes_twice() -> None:
 
 
 def test_held_out_combinations_are_absent_from_train_and_in_every_other_sentence(
-    corpus: dict[str, list[toy.Sentence]],
+    corpus: dict[str, list[Sentence]],
 ) -> None:
-    assert not any(toy.is_held_out(pair) for made in corpus["train"] for pair in made.pairs)
+    assert not any(is_held_out(pair) for made in corpus["train"] for pair in made.pairs)
     for made in corpus["valid"] + corpus["test"]:
-        assert any(map(toy.is_held_out, made.pairs)), made
+        assert any(map(is_held_out, made.pairs)), made
 
 
 def test_no_held_out_adjective_stands_before_its_noun_in_the_text_of_train() -> None:
@@ -122,19 +134,19 @@ def test_no_held_out_adjective_stands_before_its_noun_in_the_text_of_train() -> 
     nouns |= {n.english_plural: n.english for n in LEXICON.nouns}
     found = set()
     for line in lines("train.en"):
-        for first, second in pairwise(toy.forms_of(line)):
+        for first, second in pairwise(forms_of(line)):
             if first in adjectives and second in nouns:
-                found.add(f"{first}+{nouns[second]}")
+                found.add(combination(first, nouns[second]))
     assert len(found) > 500
-    assert not any(map(toy.is_held_out, found))
+    assert not any(map(is_held_out, found))
 
 
 @pytest.mark.parametrize("suffix", ["en", "de"])
 def test_train_holds_each_word_form_of_the_other_sets_at_least_five_times(suffix: str) -> None:
-    seen = Counter(word for line in lines(f"train.{suffix}") for word in toy.forms_of(line))
+    seen = Counter(word for line in lines(f"train.{suffix}") for word in forms_of(line))
     for name in ("valid", "test"):
         for line in lines(f"{name}.{suffix}"):
-            assert all(seen[word] >= 5 for word in toy.forms_of(line)), line
+            assert all(seen[word] >= 5 for word in forms_of(line)), line
 
 
 @pytest.mark.parametrize(
@@ -160,7 +172,7 @@ def test_train_holds_each_word_form_of_the_other_sets_at_least_five_times(suffix
 def test_articles_adjectives_and_nouns_agree(
     adjective: str, noun: str, determiner: str, plural: bool, case: str, german: str
 ) -> None:
-    phrase = toy.noun_phrase(LEXICON.noun(noun), determiner, plural, LEXICON.adjective(adjective))
+    phrase = noun_phrase(LEXICON.noun(noun), determiner, plural, LEXICON.adjective(adjective))
     assert phrase.german[case] == german
 
 
@@ -181,8 +193,8 @@ def test_articles_adjectives_and_nouns_agree(
 def test_prepositions_take_their_case_and_contract(
     preposition: str, noun: str, case: str, german: str
 ) -> None:
-    phrase = toy.noun_phrase(LEXICON.noun(noun))
-    assert toy.contract(preposition, phrase.german[case]) == german
+    phrase = noun_phrase(LEXICON.noun(noun))
+    assert contract(preposition, phrase.german[case]) == german
 
 
 def test_a_separable_prefix_ends_a_main_clause_and_joins_the_verb_elsewhere() -> None:
@@ -196,7 +208,7 @@ def test_a_separable_prefix_ends_a_main_clause_and_joins_the_verb_elsewhere() ->
 
 
 def test_a_relative_clause_keeps_preposition_and_article_apart() -> None:
-    assert toy.contract("von", "dem Hund , der lacht ,") == "von dem Hund , der lacht ,"
+    assert contract("von", "dem Hund , der lacht ,") == "von dem Hund , der lacht ,"
 
 
 def test_the_verb_comes_second_after_a_fronted_adverbial() -> None:
@@ -210,9 +222,9 @@ def test_negation_is_nicht_or_kein() -> None:
     negated = clause("woman", "read", "letter", negated=True)
     assert negated.english() == "the woman does not read the letter"
     assert negated.german() == "die Frau liest den Brief nicht"
-    letter = toy.noun_phrase(LEXICON.noun("letter"), "a")
+    letter = noun_phrase(LEXICON.noun("letter"), "a")
     verb = LEXICON.verb("read")
-    none = toy.Clause(toy.PRONOUNS["she"], verb, negated=True, objects=((verb.objects[0], letter),))
+    none = Clause(PRONOUNS["she"], verb, negated=True, objects=((verb.objects[0], letter),))
     assert none.german() == "sie liest keinen Brief"
 
 
@@ -223,14 +235,14 @@ def test_dative_verbs_and_verbs_of_motion() -> None:
 
 
 def test_modal_question_and_relative_clause() -> None:
-    can = clause("cook", "turn off", "radio", modal=toy.MODALS[0])
+    can = clause("cook", "turn off", "radio", modal=CAN)
     assert can.english(question=True) == "can the cook turn off the radio"
     assert can.german("") == "kann der Koch das Radio ausmachen"
-    assert toy.cell(toy.RELATIVE, "dat", "p") == "denen"
-    assert toy.cell(toy.RELATIVE, "gen", "f") == "deren"
+    assert cell(RELATIVE, "dat", "p") == "denen"
+    assert cell(RELATIVE, "gen", "f") == "deren"
 
 
 def test_a_pronoun_takes_the_gender_of_the_thing_it_stands_for() -> None:
     things = {"lamp": "sie", "coat": "er", "book": "es"}
     for noun, german in things.items():
-        assert toy.it_for(toy.noun_phrase(LEXICON.noun(noun))).german["nom"] == german
+        assert it_for(noun_phrase(LEXICON.noun(noun))).german["nom"] == german

@@ -51,7 +51,7 @@ class Checkpoint:
     def config(self) -> Config:
         """The configuration that made it."""
         try:
-            return Config.model_validate(self.metadata["config"])
+            return Config.model_validate(self.metadata.get("config"))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -61,20 +61,21 @@ class Checkpoint:
     def tokenizers(self) -> Tokenizers:
         """The vocabularies."""
         if "tokenizer" in self.tensors:
-            both = _tokenizer(self.tensors["tokenizer"])
+            both = self._tokenizer("tokenizer")
             return Tokenizers(both, both)
-        return Tokenizers(
-            _tokenizer(self.tensors["tokenizer.source"]),
-            _tokenizer(self.tensors["tokenizer.target"]),
-        )
+        return Tokenizers(self._tokenizer("tokenizer.source"), self._tokenizer("tokenizer.target"))
+
+    def _tokenizer(self, name: str) -> Tokenizer:
+        if name not in self.tensors:
+            raise UserError(f"{self.path}: holds no {name}")
+        try:
+            return Tokenizer(self.tensors[name].numpy().tobytes())
+        except UserError as error:
+            raise UserError(f"{self.path}: its {name}: {error}") from None
 
     def weights(self, prefix: str = "model.") -> dict[str, Tensor]:
         """Returns the tensors whose name starts with `prefix`, without it."""
         return {k.removeprefix(prefix): x for k, x in self.tensors.items() if k.startswith(prefix)}
-
-
-def _tokenizer(tensor: Tensor) -> Tokenizer:
-    return Tokenizer(tensor.numpy().tobytes())
 
 
 def tokenizer_tensors(tokenizers: Tokenizers) -> dict[str, Tensor]:
@@ -266,8 +267,10 @@ def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
     Each checkpoint gives its moving average if it has one, else its weights.
 
     Raises:
-        UserError: the run has fewer than `last` checkpoints.
+        UserError: there is no such run, or it has fewer than `last` checkpoints.
     """
+    if not run_dir.is_dir():
+        raise UserError(f"{run_dir}: no such run directory")
     checkpoints = list_checkpoints(run_dir)
     if len(checkpoints) < last:
         raise UserError(
