@@ -1,113 +1,24 @@
-"""Words of the toy corpus and their inflection in English and German.
-
-The words themselves are data, in ``toy_lexicon.tsv``; this module reads them, declines nouns,
-adjectives and articles, and conjugates verbs. Cases are ``nom acc dat gen``; a gender is one of
-``m f n`` or ``p`` for every plural; an agreement (person and number) is one of ``1s 3s 1p 3p``.
-"""
+"""The words of the toy corpus, read from ``lexicon.tsv``, and each word's own forms."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-LEXICON_FILE = Path(__file__).with_name("toy_lexicon.tsv")
-CASES = ("nom", "acc", "dat", "gen")
+from toy_corpus.inflection import (
+    AUXILIARIES,
+    auxiliary_form,
+    be_form,
+    first_person,
+    regular_past,
+    regular_third,
+)
 
-# Endings by case (rows, in the order of CASES) and gender (m, f, n, p).
-DEFINITE = {
-    "nom": "der die das die",
-    "acc": "den die das die",
-    "dat": "dem der dem den",
-    "gen": "des der des der",
-}
-DIESER = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "es er es er"}
-STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "en er en er"}
-RELATIVE = {
-    "nom": "der die das die",
-    "acc": "den die das die",
-    "dat": "dem der dem denen",
-    "gen": "dessen deren dessen deren",
-}
-
-DER_WORDS = {
-    "this": "dies",
-    "these": "dies",
-    "every": "jed",
-    "all": "all",
-    "which": "welch",
-}
-EIN_WORDS = {
-    "a": "ein",
-    "no": "kein",
-    "my": "mein",
-    "his": "sein",
-    "her": "ihr",
-    "our": "unser",
-    "their": "ihr",
-}
-# Words before a plural noun that leave the adjective its strong ending.
-QUANTITIES = {
-    "two": "zwei",
-    "three": "drei",
-    "four": "vier",
-    "five": "fünf",
-    "ten": "zehn",
-    "many": "viele",
-    "some": "einige",
-}
-CONTRACTIONS = {
-    "in dem": "im",
-    "in das": "ins",
-    "an dem": "am",
-    "von dem": "vom",
-    "bei dem": "beim",
-    "zu dem": "zum",
-    "zu der": "zur",
-}
+LEXICON_FILE = Path(__file__).with_name("lexicon.tsv")
 
 
-def cell(table: dict[str, str], case: str, gender: str) -> str:
-    """The form that a table of endings or articles holds for a case and a gender."""
-    return table[case].split()["mfnp".index(gender)]
-
-
-def ein_word_is_bare(case: str, gender: str) -> bool:
-    """Whether ``ein`` and its like have no ending: ``ein Hund``, ``ein Buch``."""
-    return (case, gender) in {("nom", "m"), ("nom", "n"), ("acc", "n")}
-
-
-def german_determiner(determiner: str, case: str, gender: str) -> str:
-    """The German form of an English determiner ('' where German has none)."""
-    if determiner == "the":
-        return cell(DEFINITE, case, gender)
-    if determiner in DER_WORDS:
-        return DER_WORDS[determiner] + cell(DIESER, case, gender)
-    if determiner in EIN_WORDS:
-        ending = "" if ein_word_is_bare(case, gender) else cell(DIESER, case, gender)
-        return EIN_WORDS[determiner] + ending
-    if determiner in QUANTITIES:
-        word = QUANTITIES[determiner]
-        return word + "n" if case == "dat" and word.endswith("e") else word
-    return ""
-
-
-def adjective_ending(determiner: str, case: str, gender: str) -> str:
-    """The ending of an adjective after an English determiner: weak, mixed or strong."""
-    follows_der = determiner == "the" or determiner in DER_WORDS
-    follows_ein = determiner in EIN_WORDS and not ein_word_is_bare(case, gender)
-    if not (follows_der or follows_ein):
-        return cell(STRONG, case, gender)
-    ends_in_e = gender in {"nom": "mfn", "acc": "fn"}.get(case, "")
-    return "e" if ends_in_e else "en"
-
-
-def contract(preposition: str, phrase: str) -> str:
-    """A preposition before a phrase, drawn together with its article: ``im Haus``.
-
-    Before a relative clause the article stays whole: ``von dem Hund, der bellt``.
-    """
-    article, _, rest = phrase.partition(" ")
-    short = CONTRACTIONS.get(f"{preposition} {article}")
-    return f"{short} {rest}" if short and "," not in rest else f"{preposition} {phrase}"
+def combination(word: str, noun: str) -> str:
+    """The name of an adjective or verb together with a noun, by their English base forms."""
+    return f"{word}+{noun}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +39,11 @@ class Noun:
         return not self.plural
 
     @property
+    def has_plural(self) -> bool:
+        """Whether it makes sense to speak of several."""
+        return not self.is_mass and "single" not in self.classes
+
+    @property
     def is_weak(self) -> bool:
         """Whether the noun ends in -n everywhere but in the nominative singular."""
         same = self.genitive == self.plural
@@ -140,6 +56,11 @@ class Noun:
         if case == "gen" or (case != "nom" and self.is_weak):
             return self.genitive
         return self.german
+
+
+def fits(noun: Noun, classes: frozenset[str], excluded: frozenset[str]) -> bool:
+    """Whether a noun is of one of the classes and of none excluded."""
+    return bool(noun.classes & classes) and not noun.classes & excluded
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +76,11 @@ class Adjective:
     german_superlative: str
     classes: frozenset[str]
     excluded: frozenset[str]
+
+    @property
+    def predicative(self) -> tuple[str, str]:
+        """The English and the German form after ``be``."""
+        return self.english, self.german
 
     def decline(self, ending: str, superlative: bool = False) -> str:
         """The German form before a noun."""
@@ -206,16 +132,15 @@ class Verb:
     def english_form(self, tense: str, agreement: str) -> str:
         """The English form of the simple present or past."""
         if self.english == "be":
-            forms = {"1s": "am", "3s": "is"} if tense == "present" else {"1s": "was", "3s": "was"}
-            return forms.get(agreement, "are" if tense == "present" else "were")
+            return be_form(tense, agreement)
         if tense == "past":
             return self.past
         return self.third if agreement == "3s" else self.english
 
     def german_form(self, tense: str, agreement: str) -> str:
         """The German form of the present or preterite, without a separable prefix."""
-        if self.infinitive == "sein" and tense == "present":
-            return {"1s": "bin", "3s": "ist"}.get(agreement, "sind")
+        if self.infinitive in AUXILIARIES and tense == "present":
+            return auxiliary_form(self.infinitive, agreement)
         if tense == "past":
             if agreement in ("1s", "3s"):
                 return self.preterite
@@ -231,24 +156,29 @@ class Verb:
         return f"{self.prefix}zu{self.infinitive}" if self.prefix else f"zu {self.infinitive}"
 
 
-def first_person(infinitive: str) -> str:
-    """The first person singular of the present: the infinitive's stem and -e."""
-    return infinitive[:-2] + "e" if infinitive.endswith("en") else infinitive[:-1] + "e"
-
-
 @dataclass(frozen=True)
 class Time:
     """An adverbial of time, the tenses it goes with and its place in an English clause."""
 
     english: str
     german: str
-    is_mid: bool
-    tenses: frozenset[str]
+    is_mid: bool = False
+    tenses: frozenset[str] = frozenset()
+
+    @property
+    def is_frequent(self) -> bool:
+        """Whether it says that something happens more than once."""
+        return "frequent" in self.tenses
+
+    @property
+    def suits_negation(self) -> bool:
+        """Whether a negated clause may hold it."""
+        return self.english != "soon" and not self.is_frequent
 
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """Everything that ``toy_lexicon.tsv`` holds."""
+    """Everything that ``lexicon.tsv`` holds."""
 
     nouns: tuple[Noun, ...]
     adjectives: tuple[Adjective, ...]
@@ -290,11 +220,6 @@ class Lexicon:
         return sum(map(len, words)) + len(self.manner)
 
 
-def fits(noun: Noun, classes: frozenset[str], excluded: frozenset[str]) -> bool:
-    """Whether a noun is of one of the classes and of none excluded."""
-    return bool(noun.classes & classes) and not noun.classes & excluded
-
-
 def split_classes(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """The classes named in a text, and those excluded after ``!``."""
     wanted, _, excluded = text.partition("!")
@@ -318,20 +243,6 @@ def parse_slots(text: str) -> tuple[Slot, ...]:
         else:
             slots[-1].append(word)
     return tuple(parse_slot(label, " ".join(classes)) for label, *classes in slots)
-
-
-def regular_third(base: str) -> str:
-    """The regular third person singular of an English verb."""
-    if base.endswith("y") and base[-2] not in "aeiou":
-        return base[:-1] + "ies"
-    return base + ("es" if base.endswith(("s", "sh", "ch", "x", "o")) else "s")
-
-
-def regular_past(base: str) -> str:
-    """The regular past of an English verb that does not double its last letter."""
-    if base.endswith("y") and base[-2] not in "aeiou":
-        return base[:-1] + "ied"
-    return base + ("d" if base.endswith("e") else "ed")
 
 
 def parse_verb(row: list[str]) -> Verb:
