@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from small_task import Command
 
+from transformer.decoding.search import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.training.checkpoint import (
     BEST,
@@ -113,6 +115,44 @@ def test_n_best_prints_scores_and_texts_the_best_first(
         assert scores == sorted(scores, reverse=True)
     best = command("translate", trained_run, "--beam-size", 5, "--input", source)
     assert [text for _, text in rows[::3]] == best.lines
+
+
+def test_as_many_translations_come_as_were_asked_for_even_if_search_finds_fewer(
+    trained_run: Path,
+) -> None:
+    translator = Translator.load(trained_run)
+    options = SearchOptions(beam_size=400, n_best=400, max_length=1, max_length_ratio=0.0)
+    found = translator.translate_n_best(["a", "", "b"], options)
+    assert [len(each) for each in found] == [400, 400, 400]
+    assert found[0][0].score > -math.inf
+    assert found[0][-1].score == -math.inf
+
+
+def test_an_input_is_never_written_over(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\n")
+    done = command("translate", trained_run, "--input", lines, "--output", lines)
+    assert (done.status, lines.read_text()) == (1, "a\n")
+    assert f"{lines}: is an input too" in done.error
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--device", "abacus", "device abacus: there are auto, cpu, cuda and mps"),
+        ("--length-penalty", "1e308", "length_penalty 1e+308 exceeds 10"),
+        ("--length-penalty", "inf", "length_penalty inf exceeds 10"),
+        ("--max-length", "1" + 20 * "0", "exceeds 1000000"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_in_a_sentence(
+    trained_run: Path, command: Command, option: str, value: str, message: str
+) -> None:
+    done = command("translate", trained_run, option, value, input=b"a\n")
+    assert (done.status, done.output) == (1, b"")
+    assert message in done.error
 
 
 def test_more_translations_than_the_beam_holds_are_refused(

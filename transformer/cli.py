@@ -116,7 +116,7 @@ def translate(
     )
     if batch_tokens is not None:
         translator.batch_tokens = batch_tokens
-    with reading(input) as (stream, name), writing(output) as out:
+    with reading(input) as (stream, name), writing(output, input, *models) as out:
         live = not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)  # a pipe or a terminal
         for hypotheses in translator.translate_stream(read_lines(stream, name), options, live):
             for found in hypotheses:
@@ -143,7 +143,7 @@ def score(
     log_to_console()
     translator = Translator.load(*models, device=device)
     options = _options(translator.options, length_penalty=length_penalty)
-    with writing(output) as out:
+    with writing(output, source, target, *models) as out:
         for value in translator.score(*read_pairs(source, target), options):
             out.write(f"{value.score:.4f}\n")
 

@@ -55,7 +55,7 @@ def tokenizer_encode(
 ) -> None:
     """Print the ids of each line, or its pieces."""
     tokenizer = _load_tokenizer(model, target)
-    with reading(input) as (stream, name), writing(output) as out:
+    with reading(input) as (stream, name), writing(output, input, model) as out:
         for line in read_lines(stream, name):
             ids = tokenizer.encode([line])[0][:-1]
             out.write(" ".join(tokenizer.pieces(ids) if pieces else map(str, ids)) + "\n")
@@ -70,7 +70,7 @@ def tokenizer_decode(
 ) -> None:
     """Print the text of each line of ids."""
     tokenizer = _load_tokenizer(model, target)
-    with reading(input) as (stream, name), writing(output) as out:
+    with reading(input) as (stream, name), writing(output, input, model) as out:
         for number, line in enumerate(read_lines(stream, name), 1):
             try:
                 out.write(tokenizer.decode([[int(x) for x in line.split()]])[0] + "\n")

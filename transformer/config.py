@@ -126,7 +126,7 @@ class TokenizerConfig(Section):
 
     kind: Literal["unigram", "bpe"] = "unigram"
     """Subword model."""
-    vocab_size: Positive = 8000
+    vocab_size: int = Field(default=8000, ge=5)
     """Pieces of a vocabulary, special ones and bytes included; a small text gets fewer, warned."""
     joint: bool = True
     """One vocabulary for both languages; false trains one for each."""
@@ -134,7 +134,7 @@ class TokenizerConfig(Section):
     """Spells unknown characters as bytes, so that nothing is lost."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
     """Unicode normalisation before segmentation; `_cf` also folds case."""
-    character_coverage: float = Field(default=1.0, gt=0.9, le=1.0)
+    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
     """Share of the characters that get a piece of their own; 0.9995 suits Chinese and Japanese."""
     user_symbols: list[Text] = []
     """Symbols that are always one piece, such as a tag `<2de>`; they are stripped from output."""
@@ -292,15 +292,15 @@ class DecodingConfig(Section):
     """Hypotheses kept for each sentence; 1 is greedy."""
     n_best: Positive = 1
     """Translations given for each sentence."""
-    length_penalty: float = Field(default=1.0, ge=0.0)
+    length_penalty: float = Field(default=1.0, ge=0.0, le=10.0)
     """Exponent alpha of the score: sum of log-probabilities / length ** alpha, the end counted."""
     min_length: Count = 0
     """Fewest tokens of a translation, its end not counted."""
     min_length_ratio: float = Field(default=0.0, ge=0.0)
     """Fewest tokens of a translation for each source token."""
-    max_length: Positive = 50
+    max_length: int = Field(default=50, ge=1, le=1_000_000)
     """Most tokens of a translation, apart from max_length_ratio: the limit is their sum."""
-    max_length_ratio: float = Field(default=2.0, ge=0.0)
+    max_length_ratio: float = Field(default=2.0, ge=0.0, le=1000.0)
     """Most tokens of a translation for each source token, on top of max_length."""
     batch_tokens: Positive = 4096
     """Source tokens that are translated at once, padding included."""

@@ -34,14 +34,19 @@ def reading(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
 
 
 @contextmanager
-def writing(path: Path | None) -> Iterator[TextIO]:
+def writing(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
     """Opens a file, plain or .gz, or standard output for UTF-8 text with plain line feeds, whatever
-    the locale.
+    the locale; refuses to overwrite one of the inputs.
     """
     if path is None:
+        if sys.stdout is None:
+            raise UserError("standard output is closed; --output FILE writes to a file")
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         return
+    for other in inputs:
+        if other is not None and path.exists() and other.exists() and path.samefile(other):
+            raise UserError(f"{path}: is an input too, writing would destroy it")
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with cast(TextIO, opener(path, "wt", encoding="utf-8", newline="\n")) as stream:

@@ -99,6 +99,7 @@ def test_json_lines(tmp_path: Path, ending: str) -> None:
     ("row", "message"),
     [
         ('{"en": "x"', "not JSON"),
+        pytest.param(200_000 * "[", "not JSON", id="deep"),
         ('["x", "y"]', "a JSON object is expected"),
         ('{"en": "x"}', "no text in column 'de'; there are 'en'"),
         ('{"en": "x", "de": 5}', "column 'de' holds int, not text"),
@@ -140,6 +141,8 @@ def test_parquet(tmp_path: Path, kind: pa.DataType) -> None:
         read(tmp_path, path=str(nested), source_column="translation.fr", target_column="id")
     with pytest.raises(UserError, match="row 1: column 'id' holds int, not text"):
         read(tmp_path, path=str(nested), source_column="translation.en", target_column="id")
+    with pytest.raises(UserError, match="column 'id' holds no 'en': it is not nested"):
+        read(tmp_path, path=str(nested), source_column="id.en", target_column="id")
     with pytest.raises(UserError, match="not a Parquet file"):
         read(tmp_path, path=write(tmp_path / "bad.parquet", "x"))
 
@@ -185,6 +188,22 @@ def test_a_local_folder_in_hub_layout_is_read_without_network(
         read(tmp_path, **hub, split="dev")
     with pytest.raises(UserError, match="no column 'en'; there are 'translation'"):
         read(tmp_path, hub=hub["hub"], name="small")
+
+
+def test_a_hub_folder_of_csv_files_is_read(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    rows = "".join(f"{p.src},{p.tgt}\n" for p in PAIRS[-2:])
+    write(tmp_path / "set" / "train.csv", "en,de\n" + rows)
+    found = read(tmp_path, hub=str(tmp_path / "set"))
+    assert [(p.src, p.tgt) for p in found] == [(p.src, p.tgt) for p in PAIRS[-2:]]
+
+
+def test_a_hub_folder_whose_files_disagree_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    write(tmp_path / "set" / "a.jsonl", '{"en": "x", "de": "y"}\n')
+    write(tmp_path / "set" / "b.jsonl", '{"left": "x", "right": "y"}\n')
+    with pytest.raises(UserError, match=r"set \(train\): cannot be read"):
+        read(tmp_path, hub=str(tmp_path / "set"))
 
 
 def test_columns_need_names_from_somewhere(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def _read_json_lines(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
             continue
         try:
             row = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{name}:{line}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise UserError(f"{name}:{line}: a JSON object is expected on each line")
@@ -184,15 +184,20 @@ def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
             wanted = {c if c in available else c.split(".")[0] for c in columns}
             batches = file.iter_batches(ROWS_AT_ONCE, columns=sorted(wanted & set(available)))
             yield from _read_batches(batches, columns, available, name)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: not a Parquet file that can be read ({error})") from error
 
 
 def _read_hub(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
     name, columns = corpus_name(corpus), _columns(corpus, data)
     dataset = load_hub(corpus, data)
-    batches = dataset.with_format("arrow").iter(ROWS_AT_ONCE)
-    yield from _read_batches(batches, columns, dataset.column_names or [], name)
+    try:
+        batches = dataset.with_format("arrow").iter(ROWS_AT_ONCE)
+        yield from _read_batches(batches, columns, dataset.column_names or [], name)
+    except UserError:
+        raise
+    except Exception as error:  # of their own kinds, by format
+        raise UserError(f"{name}: cannot be read ({error})") from error
 
 
 def load_hub(corpus: CorpusConfig, data: DataConfig) -> Any:
@@ -228,11 +233,12 @@ def _read_batches(
     name: str,
 ) -> Iterator[Pair]:
     """Yields the pairs of Arrow tables, taking nested columns apart."""
-    for column in columns:
-        if column not in available and column.split(".")[0] not in available:
-            raise UserError(f"{name}: no column {column!r}; there are {_listed(available)}")
     line = 0
     for batch in batches:
+        known = available or batch.column_names
+        for column in columns:
+            if column not in known and column.split(".")[0] not in known:
+                raise UserError(f"{name}: no column {column!r}; there are {_listed(known)}")
         sides = [_arrow_texts(batch, column, name, line) for column in columns]
         for src, tgt in zip(*sides, strict=True):
             line += 1
@@ -246,7 +252,10 @@ def _arrow_texts(
         values = batch.column(column).to_pylist()
     else:
         first, rest = column.split(".", 1)
-        values = [_reach(x or {}, rest) for x in batch.column(first).to_pylist()]
+        inner = batch.column(first).to_pylist()
+        if not all(x is None or isinstance(x, dict) for x in inner):
+            raise UserError(f"{name}: column {first!r} holds no {rest!r}: it is not nested")
+        values = [_reach(x or {}, rest) for x in inner]
     return [
         value if type(value) is str else _text_of(value, column, f"{name}: row {start + i}")
         for i, value in enumerate(values, 1)

@@ -43,6 +43,13 @@ class SearchOptions:
             raise ValueError("beam_size, n_best and max_length must be at least 1")
         if min(self.length_penalty, self.min_length, self.min_length_ratio) < 0:
             raise ValueError("length_penalty, min_length and min_length_ratio must not be negative")
+        for name, most in (
+            ("length_penalty", 10),
+            ("max_length", 10**6),
+            ("max_length_ratio", 1000),
+        ):
+            if not getattr(self, name) <= most:
+                raise ValueError(f"{name} {getattr(self, name)} exceeds {most}")
         for low, high in (
             ("n_best", "beam_size"),
             ("min_length", "max_length"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class Translation:
 
 
 BLANK = Translation("", 0.0, [], [], True)
+NONE = Translation("", -math.inf, [], [], True)
+"""Stands in for translations that were asked for but that the search did not find."""
 
 
 @dataclass
@@ -232,7 +235,7 @@ class Translator:
         started_at = time.perf_counter()
         src = self.tokenizers.source.encode([line.strip() for line in lines])
         asked = [i for i, ids in enumerate(src) if len(ids) > 1]  # more than the end of sentence
-        results = [[BLANK] * options.n_best for _ in lines]
+        results = [[BLANK if len(ids) == 1 else NONE] * options.n_best for ids in src]
         lengths = np.array([len(src[i]) for i in asked], dtype=np.int64)
         for batch in micro_batches(lengths, self.batch_tokens):
             if self.check is not None:
@@ -240,7 +243,7 @@ class Translator:
             rows = [asked[j] for j in batch]
             ids = pad([np.array(src[i]) for i in rows]).to(self.device)
             for i, hypotheses in zip(rows, beam_search(self.models, ids, options), strict=True):
-                results[i] = self._translations(hypotheses)
+                results[i][: len(hypotheses)] = self._translations(hypotheses)
         for ids_of_line, found in zip(src, results, strict=True):
             self._count(len(ids_of_line), found[0])
         self.summary.seconds += time.perf_counter() - started_at

@@ -106,6 +106,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], metadata: dict[s
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, aside, {"transformer": json.dumps(metadata, ensure_ascii=False)})
+        aside.chmod(0o666 & ~_umask())
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(path)
@@ -117,6 +118,12 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], metadata: dict[s
         raise UserError(
             f"{path}: could not be written: {reason}; checkpoints written before are intact"
         ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _sync_folder(folder: Path) -> None:

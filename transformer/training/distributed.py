@@ -92,6 +92,8 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     Raises:
         UserError: the device is not there.
     """
+    if name not in ("auto", "cpu", "cuda", "mps"):
+        raise UserError(f"device {name}: there are auto, cpu, cuda and mps")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":

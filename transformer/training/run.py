@@ -4,8 +4,13 @@ update.
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -61,31 +66,67 @@ def train(config: Config, resume: bool = False, overwrite: bool = False) -> None
             configuration is not the one that the run was made with.
         InterruptedRun: a signal asked to stop; the state is saved.
     """
-    with start_ranks(config.training.device) as ranks:
+    run_dir = Path(config.run_dir)
+    with start_ranks(config.training.device) as ranks, hold_run(run_dir, ranks):
         checkpoint = None
         with ranks.first_alone():
-            if ranks.is_first and not resume:
-                _make_way(Path(config.run_dir), overwrite)
             if resume:
-                checkpoint = newest_checkpoint(Path(config.run_dir))
-                if checkpoint is not None:
-                    for line in changed_settings(checkpoint, config):
-                        log.info("%s", line)
+                checkpoint = newest_checkpoint(run_dir)
+            elif not overwrite:
+                _refuse_existing(run_dir)
+        if checkpoint is not None:
+            for line in changed_settings(checkpoint, config):
+                log.info("%s", line)
+            if checkpoint.step >= config.training.max_steps:
+                steps = f"step {checkpoint.step} of training.max_steps {config.training.max_steps}"
+                log.warning("%s: already done: %s; a larger one goes on", run_dir, steps)
+                return
+        trainer = _prepare_trainer(config, checkpoint, ranks)
+        with ranks.first_alone():
             if ranks.is_first:
+                if checkpoint is None:
+                    _delete_run(run_dir)
                 _write_config(config)
-        with log_to_file(Path(config.run_dir) / "train.log"):
-            _train(config, checkpoint, ranks)
+        if ranks.device.type == "cpu":
+            keep_freed_memory()
+        trainer.run()
 
 
-def _train(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
-    if checkpoint is not None and checkpoint.step >= config.training.max_steps:
-        log.warning(
-            "%s: already done: step %d of training.max_steps %d; a larger max_steps goes on",
-            config.run_dir,
-            checkpoint.step,
-            config.training.max_steps,
-        )
+@contextmanager
+def hold_run(run_dir: Path, ranks: Ranks) -> Iterator[None]:
+    """Makes the run directory, keeps other runs out of it, and logs to its train.log.
+
+    Raises:
+        UserError: the directory cannot be written, or another run holds it.
+    """
+    if not ranks.is_first:
+        log.setLevel(logging.ERROR)  # rank 0 speaks for all
+        yield
         return
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = (run_dir / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{run_dir}: cannot be written: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "another process"
+            raise UserError(f"{run_dir}: {holder} is training there; wait or stop it") from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        lock.flush()
+        for folder in (run_dir, run_dir / FOLDER):
+            for left in (*folder.glob("*.partial"), *folder.glob(".tmp*")):
+                left.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        with log_to_file(run_dir / "train.log"):
+            yield
+
+
+def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> Trainer:
+    """Reads data and weights; nothing of a run that is there is touched yet."""
     start = checkpoint
     if start is None and config.init_from is not None:
         start = read_checkpoint(find_checkpoint(config.init_from))
@@ -98,17 +139,28 @@ def _train(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> None:
         log.info("weights and vocabulary come from %s, step %d", start.path, start.step)
     state = TrainingState(model.to(ranks.device), config)
     if checkpoint is not None:
-        if checkpoint.metadata.get("data") != corpus.digest:
-            raise UserError(
-                f"{checkpoint.path}: the training data is not what it was when this run began;"
-                f" start a new run on it with init_from={config.run_dir}"
-            )
-        state.load(checkpoint)
-        log.info("resuming after step %d from %s", checkpoint.step, checkpoint.path)
+        _go_on(state, checkpoint, corpus)
     _say_what(config, state.model, corpus, ranks)
-    if ranks.device.type == "cpu":
-        keep_freed_memory()
-    Trainer(state, corpus, validation, tokenizers, ranks).run()
+    return Trainer(state, corpus, validation, tokenizers, ranks)
+
+
+def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) -> None:
+    """Takes the checkpoint's state, without what was best if that is now measured otherwise."""
+    config, before = state.config, checkpoint.config
+    if checkpoint.metadata.get("data") != corpus.digest:
+        raise UserError(
+            f"{checkpoint.path}: the training data is not what it was when this run began;"
+            f" start a new run on it with init_from={config.run_dir}"
+        )
+    state.load(checkpoint)
+    log.info("resuming after step %d from %s", checkpoint.step, checkpoint.path)
+    measures = [
+        (c.validation.metric, c.validation.translate, c.data.validation) for c in (before, config)
+    ]
+    if measures[0] != measures[1]:
+        state.progress.best_value = state.progress.best_step = None
+        state.progress.validations_since_best = 0
+        log.info("validation measures something else now: what was best so far is forgotten")
 
 
 def _make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
@@ -117,6 +169,9 @@ def _make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
         return Transformer(config.model, *sizes, config.training.activation_checkpointing)
     except ValueError as error:  # a vocabulary that came with init_from
         raise UserError(f"model.tie_embeddings: {error}; try decoder or none") from None
+    except (RuntimeError, MemoryError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "out of memory"
+        raise UserError(f"a model of this size cannot be made here: {reason}") from None
 
 
 def _prepare(
@@ -164,7 +219,10 @@ def newest_checkpoint(run_dir: Path) -> Checkpoint | None:
     checkpoints = list_checkpoints(run_dir)
     for _, path in reversed(checkpoints):
         try:
-            return read_checkpoint(path)
+            checkpoint = read_checkpoint(path)
+            if "progress" in checkpoint.metadata:
+                return checkpoint
+            raise UserError(f"{path}: holds a model, but not the state of its training")
         except UserError as error:
             log.warning("%s; trying the one before it", error)
     if checkpoints:
@@ -204,18 +262,22 @@ def _flat(values: dict, prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def _make_way(run_dir: Path, overwrite: bool) -> None:
-    """Refuses a directory that holds a run, or deletes the run's own files there."""
-    own = [run_dir / name for name in (FOLDER, BEST, "metrics.jsonl", "train.log", "tensorboard")]
-    present = [path for path in own if path.exists()]
-    if not present:
-        return
-    if not overwrite:
+def _own_files(run_dir: Path) -> list[Path]:
+    """Returns what a run has left in its directory, its log apart."""
+    names = (FOLDER, BEST, "metrics.jsonl", "tensorboard")
+    return [path for name in names if (path := run_dir / name).exists()]
+
+
+def _refuse_existing(run_dir: Path) -> None:
+    if _own_files(run_dir):
         raise UserError(
             f"{run_dir}: holds a run already; --resume goes on with it, --overwrite deletes it,"
             " run_dir=OTHER starts beside it"
         )
-    for path in present:
+
+
+def _delete_run(run_dir: Path) -> None:
+    for path in _own_files(run_dir):
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -225,7 +287,6 @@ def _make_way(run_dir: Path, overwrite: bool) -> None:
 def _write_config(config: Config) -> None:
     run_dir = Path(config.run_dir)
     try:
-        run_dir.mkdir(parents=True, exist_ok=True)
         aside = run_dir / "config.yaml.partial"
         aside.write_text(dump_config(config), encoding="utf-8")
         aside.replace(run_dir / "config.yaml")

@@ -138,6 +138,7 @@ class Trainer:
                 self._validate_if_due()
                 if progress.step % training.save_every == 0:
                     self._save()
+            self._validate(at_end=True)
         except InterruptedRun as interrupted:
             self._save()
             log.warning(
@@ -147,7 +148,6 @@ class Trainer:
                 self.run_dir,
             )
             raise
-        self._validate(at_end=True)
         self._save()
         self._say_why_done()
 

@@ -1,0 +1,133 @@
+"""What surrounds training: directories, locks, and what a failed start must leave alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer.config import Config
+from transformer.config_file import load_config
+from transformer.errors import InterruptedRun, UserError
+from transformer.training import trainer
+from transformer.training.checkpoint import BEST, list_checkpoints, load_model, read_checkpoint
+from transformer.training.distributed import Ranks
+from transformer.training.run import hold_run, newest_checkpoint, train
+
+Make = Callable[..., Config]
+
+
+def test_a_signal_in_the_last_validation_loses_nothing(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer.Validator.run
+
+    def interrupted(self: trainer.Validator, model: torch.nn.Module) -> trainer.Validation:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return run(self, model)  # type: ignore[arg-type]
+
+    config = make_config("training.max_steps=7", "training.save_every=100")
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Validator, "run", interrupted)
+        with pytest.raises(InterruptedRun):
+            train(config)
+    assert [step for step, _ in list_checkpoints(Path(config.run_dir))] == [7]
+
+
+def test_overwriting_deletes_nothing_until_the_new_run_can_start(make_config: Make) -> None:
+    config = make_config("training.max_steps=3")
+    train(config)
+    before = (Path(config.run_dir) / BEST).read_bytes()
+    with pytest.raises(UserError, match="no such file"):
+        train(make_config("data.train.0.source=/nowhere"), overwrite=True)
+    assert (Path(config.run_dir) / BEST).read_bytes() == before
+
+
+def test_a_run_can_be_overwritten_by_one_that_starts_from_its_weights(make_config: Make) -> None:
+    config = make_config("training.max_steps=3")
+    train(config)
+    train(
+        make_config("training.max_steps=5", f"init_from={config.run_dir}", "training.save_every=5"),
+        overwrite=True,
+    )
+    assert [step for step, _ in list_checkpoints(Path(config.run_dir))] == [5]
+
+
+def test_a_resume_that_fails_leaves_the_configuration_as_it_was(make_config: Make) -> None:
+    config = make_config("training.max_steps=3")
+    train(config)
+    with pytest.raises(UserError, match="no such file"):
+        train(make_config("data.validation.0.source=/nowhere"), resume=True)
+    assert load_config(Path(config.run_dir) / "config.yaml") == config
+
+
+def test_what_was_best_is_forgotten_when_validation_measures_something_else(
+    make_config: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(make_config("training.max_steps=10"))
+    config = make_config("validation.metric=loss")
+    with caplog.at_level(logging.INFO, "transformer"):
+        train(config, resume=True)
+    assert "what was best so far is forgotten" in caplog.text
+    assert load_model(config.run_dir).step == 20
+
+
+def test_a_second_run_in_the_same_directory_is_refused_and_names_the_first(
+    make_config: Make,
+) -> None:
+    config = make_config("training.max_steps=2")
+    alone = Ranks(0, 1, torch.device("cpu"))
+    with (
+        hold_run(Path(config.run_dir), alone),
+        pytest.raises(UserError, match=rf"process {os.getpid()} on .* is training there"),
+    ):
+        train(config)
+    train(config)
+
+
+def test_what_a_killed_process_left_half_written_is_removed(make_config: Make) -> None:
+    config = make_config("training.max_steps=2")
+    train(config)
+    folder = Path(config.run_dir) / "checkpoints"
+    for name in (".tmpAbCdEf", "step-00000009.safetensors.partial"):
+        (folder / name).write_bytes(b"half")
+    train(make_config("training.max_steps=3"), resume=True)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "step-00000002.safetensors",
+        "step-00000003.safetensors",
+    ]
+
+
+def test_checkpoints_can_be_read_by_whom_the_umask_allows(make_config: Make) -> None:
+    config = make_config("training.max_steps=2")
+    before = os.umask(0o022)
+    try:
+        train(config)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((Path(config.run_dir) / BEST).stat().st_mode) == 0o644
+
+
+def test_an_exported_model_among_the_checkpoints_is_named_and_passed_over(
+    make_config: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config("training.max_steps=2")
+    train(config)
+    run_dir = Path(config.run_dir)
+    intruder = run_dir / "checkpoints" / "step-00000008.safetensors"
+    intruder.write_bytes((run_dir / BEST).read_bytes())
+    found = newest_checkpoint(run_dir)
+    assert found is not None
+    assert found.step == read_checkpoint(found.path).step == 2
+    assert f"{intruder}: holds a model, but not the state of its training" in caplog.text
+
+
+def test_a_model_too_large_for_this_machine_is_refused_in_a_sentence(make_config: Make) -> None:
+    with pytest.raises(UserError, match="a model of this size cannot be made here"):
+        train(make_config("model.d_model=1000000", "model.d_ff=1000000"))
