@@ -49,6 +49,18 @@ def test_overwriting_deletes_nothing_until_the_new_run_can_start(make_config: Ma
     assert (Path(config.run_dir) / BEST).read_bytes() == before
 
 
+def test_resuming_without_a_checkpoint_deletes_no_model(make_config: Make) -> None:
+    config = make_config("training.max_steps=3", "validation.every=1000")
+    train(config)
+    run_dir = Path(config.run_dir)
+    for _, path in list_checkpoints(run_dir):
+        path.unlink()
+    best = (run_dir / BEST).read_bytes()
+    with pytest.raises(UserError, match="the loss is nan"):
+        train(make_config("training.learning_rate=1e30", "training.clip_norm=null"), resume=True)
+    assert (run_dir / BEST).read_bytes() == best
+
+
 def test_a_run_can_be_overwritten_by_one_that_starts_from_its_weights(make_config: Make) -> None:
     config = make_config("training.max_steps=3")
     train(config)

@@ -56,14 +56,6 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values
 
-    def any(self, flag: bool) -> bool:
-        """Returns whether the flag is set on some rank; all ranks get the same answer."""
-        if self.size == 1:
-            return flag
-        count = torch.tensor(float(flag), device=self.device)
-        dist.all_reduce(count)
-        return bool(count.item())
-
     @contextmanager
     def first_alone(self) -> Iterator[None]:
         """Lets rank 0 run the block before the others do, who then find its files; its error stops

@@ -62,8 +62,7 @@ def train(config: Config, resume: bool = False, overwrite: bool = False) -> None
 
     Raises:
         UserError: the directory holds a run already, the data or the checkpoint is not right, or
-        the
-            configuration is not the one that the run was made with.
+            the configuration is not the one that the run was made with.
         InterruptedRun: a signal asked to stop; the state is saved.
     """
     run_dir = Path(config.run_dir)
@@ -84,7 +83,7 @@ def train(config: Config, resume: bool = False, overwrite: bool = False) -> None
         trainer = _prepare_trainer(config, checkpoint, ranks)
         with ranks.first_alone():
             if ranks.is_first:
-                if checkpoint is None:
+                if overwrite:
                     _delete_run(run_dir)
                 _write_config(config)
         if ranks.device.type == "cpu":
