@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 ROWS = [
     """
     config errors ids model.positions model.dropout training.logger training.allocator
-    decoding.arrivals decoding.ensemble
+    training.stopping decoding.arrivals decoding.ensemble
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
@@ -27,6 +27,8 @@ ROWS = [
     "data.corpus training.checkpoint decoding.search decoding.sampling decoding.scoring",
     "data.updates decoding.translator inspection",
     "training.state training.report training.validation test_sets",
+    "training.saving",
+    "training.selection",
     "training.trainer",
     "training.run cli_tokenizer",
     "cli",

@@ -15,7 +15,7 @@ import torch
 from transformer.config import Config
 from transformer.config_file import load_config
 from transformer.errors import InterruptedRun, UserError
-from transformer.training import trainer
+from transformer.training import validation
 from transformer.training.checkpoint import BEST, list_checkpoints, load_model, read_checkpoint
 from transformer.training.distributed import Ranks
 from transformer.training.run import hold_run, newest_checkpoint, train
@@ -26,15 +26,15 @@ Make = Callable[..., Config]
 def test_a_signal_in_the_last_validation_loses_nothing(
     make_config: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer.Validator.run
+    run = validation.Validator.run
 
-    def interrupted(self: trainer.Validator, model: torch.nn.Module) -> trainer.Validation:
+    def interrupted(self: validation.Validator, model: torch.nn.Module) -> validation.Validation:
         os.kill(os.getpid(), signal.SIGTERM)
         return run(self, model)  # type: ignore[arg-type]
 
     config = make_config("training.max_steps=7", "training.save_every=100")
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Validator, "run", interrupted)
+        patch.setattr(validation.Validator, "run", interrupted)
         with pytest.raises(InterruptedRun):
             train(config)
     assert [step for step, _ in list_checkpoints(Path(config.run_dir))] == [7]

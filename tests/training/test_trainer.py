@@ -18,7 +18,7 @@ import torch
 from transformer.config import Config
 from transformer.config_file import dump_config
 from transformer.errors import InterruptedRun, UserError
-from transformer.training import trainer
+from transformer.training import trainer, validation
 from transformer.training.checkpoint import (
     BEST,
     checkpoint_path,
@@ -111,14 +111,14 @@ def test_only_the_newest_and_the_best_checkpoints_remain(
     make_config: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = iter([1.0, 5.0, 2.0, 3.0, 4.0])
-    run = trainer.Validator.run
+    run = validation.Validator.run
 
-    def valued(self: trainer.Validator, model: torch.nn.Module) -> trainer.Validation:
+    def valued(self: validation.Validator, model: torch.nn.Module) -> validation.Validation:
         found = run(self, model)  # type: ignore[arg-type]
         object.__setattr__(found, "bleu", next(values))
         return found
 
-    monkeypatch.setattr(trainer.Validator, "run", valued)
+    monkeypatch.setattr(validation.Validator, "run", valued)
     every = ("training.save_every=1", "validation.every=1", "training.keep_checkpoints=1")
     train(make_config(*every, "training.max_steps=3"))
     config = make_config(*every, "training.max_steps=5")
@@ -130,14 +130,14 @@ def test_only_the_newest_and_the_best_checkpoints_remain(
 def test_early_stopping_counts_over_a_resume(
     make_config: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = trainer.Validator.run
+    run = validation.Validator.run
 
-    def constant(self: trainer.Validator, model: torch.nn.Module) -> trainer.Validation:
+    def constant(self: validation.Validator, model: torch.nn.Module) -> validation.Validation:
         found = run(self, model)  # type: ignore[arg-type]
         object.__setattr__(found, "bleu", 10.0)
         return found
 
-    monkeypatch.setattr(trainer.Validator, "run", constant)
+    monkeypatch.setattr(validation.Validator, "run", constant)
     patient = ("validation.every=2", "validation.patience=3")
     train(make_config(*patient, "training.max_steps=5"))  # validates at 2, 4, 5
     config = make_config(*patient)
