@@ -15,16 +15,19 @@ ROOT = Path(__file__).parent.parent
 # A module imports only from rows above its own.
 ROWS = [
     """
-    config errors ids model.positions model.dropout training.logger training.allocator
-    training.stopping decoding.arrivals decoding.ensemble
+    config errors ids precision model.positions model.dropout model.packing
+    training.logger training.allocator training.stopping decoding.arrivals decoding.ensemble
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
-    training.loss training.distributed evaluation
+    training.distributed evaluation
     """,
     "config_file console model.layers data.tokenizer data.reading",
     "model.transformer data.encoding training.optimizer",
-    "data.corpus training.checkpoint decoding.search decoding.sampling decoding.scoring",
+    """
+    data.corpus training.loss training.checkpoint
+    decoding.search decoding.sampling decoding.scoring
+    """,
     "data.updates decoding.translator inspection",
     "training.state training.report training.validation test_sets",
     "training.saving",

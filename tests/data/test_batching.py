@@ -103,7 +103,7 @@ def test_collate_lays_out_what_the_decoder_reads_and_what_it_should_say() -> Non
     assert batch.tgt.tolist() == [[BOS, 9, PAD, PAD], [BOS, 5, 6, 4]]
     assert batch.labels.tolist() == [[9, EOS, PAD, PAD], [5, 6, 4, EOS]]
     assert batch.num_tokens == 6
-    assert {x.dtype for x in batch} == {torch.int64}
+    assert {x.dtype for x in batch[:3]} == {torch.int64}
 
 
 @given(st.lists(st.lists(st.integers(1, 99), max_size=9), min_size=1, max_size=9))
@@ -117,8 +117,10 @@ def test_padding_is_only_at_the_end_and_no_wider_than_needed(sequences: list[lis
 def test_a_batch_moves_to_a_device_whole() -> None:
     batch = collate([np.array([7, EOS])], [np.array([9, EOS])])
     moved = batch.to(torch.device("meta"))
-    assert {x.device.type for x in moved} == {"meta"}
-    assert [x.shape for x in moved] == [x.shape for x in batch]
+    packings = [vars(packing).values() for packing in moved[3:]]
+    for tensors in (moved[:3], *packings):
+        assert {x.device.type for x in tensors} == {"meta"}
+    assert [x.shape for x in moved[:3]] == [x.shape for x in batch[:3]]
 
 
 def test_prefetched_items_come_in_order() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from losses import model_loss
 from torch import Tensor, nn
 
 from transformer.config import ModelConfig
 from transformer.ids import PAD
 from transformer.model.transformer import Transformer
-from transformer.training.loss import token_loss
 
 V = 20
 VARIANTS = [
@@ -45,7 +45,7 @@ def test_an_untrained_model_knows_nothing(norm_first: bool, tie: str, width: int
     config = small(d_model=width, d_ff=2 * width, norm_first=norm_first, tie_embeddings=tie)
     model = Transformer(config, 2000, 2000)
     src, tgt, labels = (tokens(8, 20, seed, 2000) for seed in range(3))
-    loss = token_loss(model(src, tgt), labels).item() / labels.numel()
+    loss = model_loss(model, src, tgt, labels).item() / labels.numel()
     assert loss == pytest.approx(math.log(2000), rel=0.15)
 
 
@@ -75,7 +75,7 @@ def test_the_residual_stream_keeps_its_size_whatever_the_depth(norm_first: bool)
 def test_every_weight_receives_a_gradient(variant: dict, tie: str) -> None:
     model = make(tie_embeddings=tie, **variant)
     src, tgt = tokens(4, 12), tokens(4, 12, seed=1)
-    token_loss(model(src, tgt), tokens(4, 12, seed=2)).backward()
+    model_loss(model, src, tgt, tokens(4, 12, seed=2)).backward()
     for name, parameter in model.named_parameters():
         # A bias of the keys adds the same to all scores of a query, which softmax does not see.
         unseen = name.endswith("w_k.bias") and not variant.get("qk_norm")
@@ -93,7 +93,7 @@ def test_recomputing_activations_changes_no_bit(variant: dict) -> None:
         model = Transformer(config, V, V, activation_checkpointing=checkpointing)
         torch.manual_seed(1)
         src = tokens(3, 9).masked_fill(torch.arange(9) >= torch.tensor([9, 5, 7])[:, None], PAD)
-        loss = token_loss(model(src, tokens(3, 7, seed=1)), tokens(3, 7, seed=2), 0.1)
+        loss = model_loss(model, src, tokens(3, 7, seed=1), tokens(3, 7, seed=2), 0.1)
         loss.backward()
         results.append([loss, *(parameter.grad for parameter in model.parameters())])
     assert all(torch.equal(kept, again) for kept, again in zip(*results, strict=True))

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from losses import model_loss
 from torch import Tensor
 
 from transformer.config import ModelConfig, TrainingConfig
 from transformer.ids import BOS, EOS, PAD
 from transformer.model.transformer import Transformer
-from transformer.training.loss import token_loss
 from transformer.training.optimizer import learning_rate, make_optimizer
 
 V = 14
@@ -45,7 +45,7 @@ def train(model: Transformer, batches: list, config: TrainingConfig) -> float:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, config, model.config.d_model)
         optimizer.zero_grad()
-        loss = token_loss(model(src, tgt), labels) / (labels != PAD).sum()
+        loss = model_loss(model, src, tgt, labels) / (labels != PAD).sum()
         loss.backward()
         optimizer.step()
     return loss.item()

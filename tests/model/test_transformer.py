@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from losses import model_loss
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -11,7 +12,6 @@ from transformer.config import ModelConfig
 from transformer.ids import PAD
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
-from transformer.training.loss import token_loss
 
 V = 20
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -129,7 +129,7 @@ def test_a_source_of_only_padding_gives_finite_outputs_and_gradients(
     src, tgt = padded(tokens(3, 9), 9, 0, 5), tokens(3, 7, seed=1)
     logits = model(src, tgt)
     assert torch.isfinite(logits).all()
-    token_loss(logits, tokens(3, 7, seed=2)).backward()
+    model_loss(model, src, tgt, tokens(3, 7, seed=2)).backward()
     for name, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), name
 
@@ -232,8 +232,14 @@ def test_logits_and_gradients_are_those_of_torchs_transformer(
     torch.testing.assert_close(logits, expected, **EXACT)
 
     labels = padded(tokens(3, 7, seed=2), 7, 3, 6)
-    token_loss(logits, labels).backward()
-    token_loss(expected, labels).backward()
+    model_loss(model, src, tgt, labels, 0.1).backward()
+    nn.functional.cross_entropy(
+        expected.flatten(0, 1),
+        labels.flatten(),
+        ignore_index=PAD,
+        reduction="sum",
+        label_smoothing=0.1,
+    ).backward()
     torch.testing.assert_close(model.tgt_embedding.tokens.weight.grad, table.grad, **EXACT)
     for stack, other in ((model.encoder, twin.encoder), (model.decoder, twin.decoder)):
         for ours, theirs in zip(stack.layers, other.layers, strict=True):

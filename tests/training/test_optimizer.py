@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
+from losses import model_loss
 from torch import nn
 
 from transformer.config import ModelConfig, TrainingConfig
 from transformer.model.transformer import Transformer
-from transformer.training.loss import token_loss
 from transformer.training.optimizer import learning_rate, make_optimizer, update_ema
 
 SCHEDULES = ["inverse_square_root", "cosine", "linear", "constant", "warmup_stable_decay"]
@@ -128,7 +128,7 @@ def test_updates_are_those_of_the_papers_and_only_matrices_decay(kind: str) -> N
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.zero_grad()
-        (token_loss(model(src, tgt), labels) / labels.numel()).backward()
+        (model_loss(model, src, tgt, labels) / labels.numel()).backward()
         for i, parameter in enumerate(parameters):
             gradient, decay = parameter.grad.clone(), 0.1 if parameter.dim() == 2 else 0.0
             if kind == "adam":
@@ -165,7 +165,7 @@ def test_the_fused_form_computes_what_torchs_plain_form_does(kind: str) -> None:
             for group in optimizer.param_groups:
                 group["lr"] = 1e-3
             optimizer.zero_grad()
-            (token_loss(model(src, tgt), labels) / labels.numel()).backward()
+            (model_loss(model, src, tgt, labels) / labels.numel()).backward()
             optimizer.step()
         results.append([p.detach() for p in model.parameters()])
     for ours, plain_result in zip(*results, strict=True):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from transformer.ids import BOS, PAD
+from transformer.model.packing import Packing, copy_to
 
 T = TypeVar("T")
 
@@ -28,22 +29,25 @@ class Batch(NamedTuple):
         src: source ids (B, S), the end of sentence included.
         tgt: what the decoder reads: the beginning of sentence, then the target ids: (B, T).
         labels: what it should say: the target ids, then the end of sentence: (B, T).
+        src_packing: where the real source tokens are.
+        tgt_packing: where the real target tokens are.
     """
 
     src: Tensor
     tgt: Tensor
     labels: Tensor
+    src_packing: Packing
+    tgt_packing: Packing
 
     @property
     def num_tokens(self) -> int:
         """Number of target tokens, padding not counted."""
-        return int((self.labels != PAD).sum())
+        return self.tgt_packing.num_tokens
 
     def to(self, device: torch.device) -> Batch:
         """Copies the batch to a device, without waiting."""
-        if device.type == "cuda":
-            return Batch(*(x.pin_memory().to(device, non_blocking=True) for x in self))
-        return Batch(*(x.to(device) for x in self))
+        src, tgt, labels = (copy_to(x, device) for x in (self.src, self.tgt, self.labels))
+        return Batch(src, tgt, labels, self.src_packing.to(device), self.tgt_packing.to(device))
 
 
 def plan_epoch(
@@ -100,7 +104,8 @@ def collate(src: Sequence[np.ndarray], tgt: Sequence[np.ndarray]) -> Batch:
     shifted = torch.full_like(labels, BOS)
     shifted[:, 1:] = labels[:, :-1]
     shifted[labels == PAD] = PAD
-    return Batch(pad(src), shifted, labels)
+    padded = pad(src)
+    return Batch(padded, shifted, labels, Packing.of(padded != PAD), Packing.of(labels != PAD))
 
 
 class Prefetcher(Generic[T]):

@@ -33,11 +33,6 @@ def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
     return torch.stack(tuple(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
-def widen(logits: Tensor) -> Tensor:
-    """Returns logits in float32 or wider: half precision cannot hold a log-probability well."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
 def normalize(total: Number, length: int, length_penalty: float) -> Number:
     """Returns the score of a translation: sum of log-probabilities / length ** alpha.
 

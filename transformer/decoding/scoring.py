@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from transformer.data.batching import collate, micro_batches
-from transformer.decoding.ensemble import Decodes, mean_probability, normalize, widen
+from transformer.decoding.ensemble import Decodes, mean_probability, normalize
 from transformer.ids import PAD
+from transformer.precision import widen
 
 
 @dataclass(frozen=True)

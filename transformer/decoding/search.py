@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from transformer.config import DecodingConfig
-from transformer.decoding.ensemble import Decodes, mean_probability, normalize, widen
+from transformer.decoding.ensemble import Decodes, mean_probability, normalize
 from transformer.ids import BOS, EOS, PAD
+from transformer.precision import widen
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer.model.packing import Packing
 from transformer.model.positions import rotate
 
 
@@ -84,15 +85,19 @@ class Attention(nn.Module):
         """
         return self.attend(q, self.keys_values(k, v), mask, causal)
 
-    def keys_values(self, k: Tensor, v: Tensor, start: int = 0) -> KeysValues:
+    def keys_values(
+        self, k: Tensor, v: Tensor, start: int = 0, packing: Packing | None = None
+    ) -> KeysValues:
         """Projects what is attended to, once: (B, S, D), (B, S, D) -> two of (B, H, S, Dh).
 
-        `start` is the position of the first key, for rotary positions.
+        Args:
+            start: position of the first key, for rotary positions.
+            packing: how k and v are packed, if they are: (N, D) instead of (B, S, D).
         """
-        keys = self.norm_k(self._split(self.w_k(k)))
+        keys = _pad_heads(self.norm_k(self._split(self.w_k(k))), packing)
         if self.rotary:
             keys = rotate(keys, start)
-        return KeysValues(keys, self._split(self.w_v(v)))
+        return KeysValues(keys, _pad_heads(self._split(self.w_v(v)), packing))
 
     def attend(
         self,
@@ -100,12 +105,17 @@ class Attention(nn.Module):
         keys_values: KeysValues,
         mask: Tensor | None = None,
         causal: bool = False,
+        packing: Packing | None = None,
     ) -> Tensor:
-        """Looks at projected keys and values, as often as needed: (B, T, D) -> (B, T, D)."""
-        queries, length = self._queries(q, keys_values), keys_values.length
-        whole = causal and mask is None and q.size(1) == length
-        if causal and not whole and q.size(1) > 1:
-            mask = _and(mask, causal_mask(q.size(1), length, q.device))
+        """Looks at projected keys and values, as often as needed: (B, T, D) -> (B, T, D).
+
+        With `packing`, which says how q is packed, it is (N, D) -> (N, D).
+        """
+        queries = self._queries(q, keys_values, packing)
+        num_queries, length = queries.size(2), keys_values.length
+        whole = causal and mask is None and num_queries == length
+        if causal and not whole and num_queries > 1:
+            mask = _and(mask, causal_mask(num_queries, length, q.device))
         seen = F.scaled_dot_product_attention(
             queries,
             keys_values.keys,
@@ -114,7 +124,10 @@ class Attention(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=whole,
         )
-        return self.w_o(self._join(seen))
+        seen = seen.transpose(1, 2)  # (B, H, T, Dh) -> (B, T, H, Dh)
+        if packing is not None:
+            seen = packing.pack(seen)
+        return self.w_o(seen.flatten(-2))  # (..., H, Dh) -> (..., D)
 
     def weights(
         self,
@@ -137,17 +150,23 @@ class Attention(nn.Module):
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return scores.softmax(dim=-1).masked_fill(~mask, 0.0)
 
-    def _queries(self, q: Tensor, keys_values: KeysValues) -> Tensor:
-        queries = self.norm_q(self._split(self.w_q(q)))
+    def _queries(
+        self, q: Tensor, keys_values: KeysValues, packing: Packing | None = None
+    ) -> Tensor:
+        queries = _pad_heads(self.norm_q(self._split(self.w_q(q))), packing)
         if self.rotary:
-            queries = rotate(queries, keys_values.length - q.size(1))
+            queries = rotate(queries, keys_values.length - queries.size(2))
         return queries
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, T, D) -> (B, H, T, Dh)
+        return x.unflatten(-1, (self.num_heads, -1))  # (..., D) -> (..., H, Dh)
 
-    def _join(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, D)
+
+def _pad_heads(x: Tensor, packing: Packing | None) -> Tensor:
+    """Lays heads out for attention: (B, T, H, Dh), or packed (N, H, Dh), -> (B, H, T, Dh)."""
+    if packing is not None:
+        x = packing.pad(x)
+    return x.transpose(1, 2)
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformer.config import ModelConfig
 from transformer.model.attention import Attention, KeysValues
 from transformer.model.dropout import Dropout
+from transformer.model.packing import Packing
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -46,14 +47,14 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """(..., D) -> (..., D)."""
         if self.activation == "swiglu":
-            inner = F.silu(self.w_gate(x)) * self.w_1(x)  # (B, T, D) -> (B, T, F)
+            inner = F.silu(self.w_gate(x)) * self.w_1(x)  # (..., D) -> (..., F)
         elif self.activation == "gelu":
             inner = F.gelu(self.w_1(x))
         else:
             inner = F.relu(self.w_1(x))
-        return self.w_2(self.dropout(inner))  # (B, T, F) -> (B, T, D)
+        return self.w_2(self.dropout(inner))  # (..., F) -> (..., D)
 
 
 class Residual(nn.Module):
@@ -87,10 +88,15 @@ class EncoderLayer(nn.Module):
         self.self_attention_residual = Residual(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, S, D) -> (B, S, D); `mask` as in `Attention.forward`."""
+    def forward(self, x: Tensor, mask: Tensor | None, packing: Packing | None = None) -> Tensor:
+        """(B, S, D) -> (B, S, D); `mask` as in `Attention.forward`.
+
+        With `packing`, which says how x is packed, it is (N, D) -> (N, D).
+        """
         y = self.self_attention_residual.read(x)
-        x = self.self_attention_residual.add(x, self.self_attention(y, y, y, mask))
+        seen = self.self_attention.keys_values(y, y, packing=packing)
+        y = self.self_attention.attend(y, seen, mask, packing=packing)
+        x = self.self_attention_residual.add(x, y)
         y = self.feed_forward_residual.read(x)
         return self.feed_forward_residual.add(x, self.feed_forward(y))
 
@@ -108,25 +114,32 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(
-        self, x: Tensor, prefix: KeysValues | None, memory: KeysValues, memory_mask: Tensor | None
+        self,
+        x: Tensor,
+        prefix: KeysValues | None,
+        memory: KeysValues,
+        memory_mask: Tensor | None,
+        packing: Packing | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """Decodes the tokens that follow `prefix`: (B, T, D) -> (B, T, D) and the longer prefix.
 
         Args:
+            x: the tokens.
             prefix: self-attention's keys and values of the tokens before x; None = there are none.
             memory: cross-attention's keys and values of the encoder's output.
             memory_mask: bool (B, 1, 1, S), True = a real token.
+            packing: how x is packed, if it is: (N, D) instead of (B, T, D).
         """
         y = self.self_attention_residual.read(x)
         start = prefix.length if prefix is not None else 0
-        seen = self.self_attention.keys_values(y, y, start)
+        seen = self.self_attention.keys_values(y, y, start, packing)
         if prefix is not None:
             seen = prefix.append(seen)
-        y = self.self_attention.attend(y, seen, causal=True)
+        y = self.self_attention.attend(y, seen, causal=True, packing=packing)
         x = self.self_attention_residual.add(x, y)
 
         y = self.cross_attention_residual.read(x)
-        y = self.cross_attention.attend(y, memory, memory_mask)
+        y = self.cross_attention.attend(y, memory, memory_mask, packing=packing)
         x = self.cross_attention_residual.add(x, y)
 
         y = self.feed_forward_residual.read(x)

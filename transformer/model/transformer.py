@@ -15,6 +15,7 @@ from transformer.ids import PAD
 from transformer.model.attention import Attention, KeysValues
 from transformer.model.dropout import Dropout
 from transformer.model.layers import DecoderLayer, EncoderLayer, FeedForward, make_norm
+from transformer.model.packing import Packing
 from transformer.model.positions import Learned, Sinusoidal, Unmarked
 
 
@@ -33,10 +34,14 @@ class Embedding(nn.Module):
             self.positions = Unmarked()
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Embeds tokens that stand at position `start` and after: (B, T) -> (B, T, D)."""
+    def forward(self, ids: Tensor, start: int = 0, packing: Packing | None = None) -> Tensor:
+        """Embeds tokens that stand at position `start` and after: (B, T) -> (B, T, D).
+
+        With `packing`, the result is packed: (N, D).
+        """
         x = self.tokens(ids) * math.sqrt(self.tokens.embedding_dim)
-        return self.dropout(self.positions(x, start))
+        x = self.positions(x, start)
+        return self.dropout(x if packing is None else packing.pack(x))
 
 
 class Encoder(nn.Module):
@@ -48,10 +53,10 @@ class Encoder(nn.Module):
         self.norm = make_norm(config) if config.norm_first else nn.Identity()
         self.checkpointing = checkpointing
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, S, D) -> (B, S, D)."""
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        """(N, D) -> (N, D)."""
         for layer in self.layers:
-            x = _run(self, layer, x, mask)
+            x = _run(self, layer, x, packing.attention_mask, packing)
         return self.norm(x)
 
 
@@ -64,12 +69,17 @@ class Decoder(nn.Module):
         self.norm = make_norm(config) if config.norm_first else nn.Identity()
         self.checkpointing = checkpointing
 
-    def forward(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Decodes the tokens after those that `state` has seen: (B, T, D) -> (B, T, D)."""
+    def forward(
+        self, x: Tensor, state: DecoderState, packing: Packing | None = None
+    ) -> tuple[Tensor, DecoderState]:
+        """Decodes the tokens after those that `state` has seen: (B, T, D) -> (B, T, D).
+
+        With `packing`, which says how x is packed, it is (N, D) -> (N, D).
+        """
         prefix = []
         for i, layer in enumerate(self.layers):
             before = state.prefix[i] if state.prefix else None
-            x, seen = _run(self, layer, x, before, state.memory[i], state.memory_mask)
+            x, seen = _run(self, layer, x, before, state.memory[i], state.memory_mask, packing)
             prefix.append(seen)
         return self.norm(x), DecoderState(state.memory, state.memory_mask, prefix)
 
@@ -181,19 +191,31 @@ class Transformer(nn.Module):
         """
         return self.decode(tgt, self.start(src))[0]
 
-    def encode(self, src: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads source sentences: (B, S) -> memory (B, S, D) and its mask (B, 1, 1, S)."""
-        mask = (src != PAD)[:, None, None, :]
-        return self.encoder(self.src_embedding(src), mask), mask
+    def hidden(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_packing: Packing | None = None,
+        tgt_packing: Packing | None = None,
+    ) -> Tensor:
+        """Returns what the logits of the real target tokens are made of: (B, S), (B, T) -> (N, D).
 
-    def start(self, src: Tensor) -> DecoderState:
+        This is how training asks: nothing is computed for padding, and the loss need not hold all
+        logits at once. The packings are those of `src` and `tgt`, where the caller has them.
+        """
+        packing = tgt_packing or Packing.of(tgt != PAD)
+        x = self.tgt_embedding(tgt, packing=packing)
+        return self.decoder(x, self.start(src, src_packing), packing)[0]
+
+    def start(self, src: Tensor, packing: Packing | None = None) -> DecoderState:
         """Reads source sentences (B, S) once and returns the state before any target token."""
-        memory, mask = self.encode(src)
+        packing = packing or Packing.of(src != PAD)
+        memory = self.encoder(self.src_embedding(src, packing=packing), packing)
         keys_values = [
-            layer.cross_attention.keys_values(memory, memory)  # type: ignore[operator, union-attr]
+            layer.cross_attention.keys_values(memory, memory, packing=packing)  # type: ignore[operator, union-attr]
             for layer in self.decoder.layers
         ]
-        return DecoderState(keys_values, mask, [])
+        return DecoderState(keys_values, packing.attention_mask, [])
 
     def decode(self, tgt: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Predicts the token after each of `tgt`, which follows what `state` has seen.

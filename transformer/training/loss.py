@@ -2,25 +2,74 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer.ids import PAD
+from transformer.data.batching import Batch
+from transformer.model.transformer import Transformer
+from transformer.precision import widen
+
+MOST_LOGITS = 2**23
+"""Logits that are in memory at a time, on a CPU; eight times as many on a GPU."""
 
 
-def token_loss(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Returns the cross-entropy in nats, summed over real tokens: (B, T, V), (B, T) -> ().
+def batch_loss(model: Transformer, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
+    """Returns the `token_loss` of a model's predictions, summed over a batch's real tokens: ()."""
+    hidden = model.hidden(batch.src, batch.tgt, batch.src_packing, batch.tgt_packing)
+    labels = batch.tgt_packing.pack(batch.labels)
+    return token_loss(hidden, model.output.weight, labels, label_smoothing)
 
-    With label smoothing e, the target puts 1 - e on the label and spreads e evenly over the
-    vocabulary (Szegedy et al. 2016, section 7). Padding adds exactly nothing; computed in float32
-    or better.
+
+def token_loss(
+    hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0
+) -> Tensor:
+    """Returns the cross-entropy in nats, summed over N tokens: (N, D), (V, D), (N,) -> ().
+
+    The logits are hidden @ weight^T, but only those of some tokens are in memory at a time. With
+    label smoothing e, the target puts 1 - e on the label and spreads e evenly over the vocabulary
+    (Szegedy et al. 2016, section 7): that adds e * (logit of the label - mean logit) to the plain
+    cross-entropy, a linear function of `hidden`. Log-probabilities and sums are float32 or wider.
     """
-    if logits.dtype.itemsize < 4:
-        logits = logits.float()
-    return F.cross_entropy(
-        logits.flatten(0, 1),
-        labels.flatten(),
-        ignore_index=PAD,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
+    loss = _CrossEntropy.apply(hidden, weight, labels, torch.is_grad_enabled())
+    if label_smoothing:
+        hidden, weight = widen(hidden), widen(weight)
+        of_labels = (hidden * F.embedding(labels, weight)).sum()
+        of_all = (hidden.sum(0) * weight.mean(0)).sum()
+        loss = loss + label_smoothing * (of_labels - of_all)
+    return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross-entropy of logits that are never all in memory: each chunk of tokens gives its part of
+    the loss, and of the gradients at once, before the next chunk is looked at.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, needs_gradients: bool
+    ) -> Tensor:
+        loss = widen(hidden).new_zeros(())
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        most = MOST_LOGITS if hidden.device.type == "cpu" else 8 * MOST_LOGITS
+        num_tokens = max(1, most // len(weight))
+        parts = (x.split(num_tokens) for x in (hidden, labels[:, None], d_hidden))
+        for h, label, d_h in zip(*parts, strict=True):
+            log_probs = widen(F.linear(h, weight)).log_softmax(-1)  # (n, D) -> (n, V)
+            loss -= log_probs.gather(1, label).sum()
+            if needs_gradients:
+                d_logits = log_probs.exp_()  # softmax - one-hot label
+                d_logits.scatter_add_(1, label, d_logits.new_full(label.shape, -1.0))
+                d_logits = d_logits.to(hidden.dtype)
+                d_h.copy_(d_logits @ weight)
+                d_weight += d_logits.t() @ h
+        ctx.save_for_backward(d_hidden, d_weight)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        d_hidden, d_weight = ctx.saved_tensors
+        return d_hidden * grad.to(d_hidden.dtype), d_weight * grad, None, None

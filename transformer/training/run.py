@@ -21,6 +21,7 @@ from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, 
 from transformer.data.tokenizer import Tokenizers
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
+from transformer.precision import choose_precision
 from transformer.training.allocator import keep_freed_memory
 from transformer.training.checkpoint import (
     BEST,
@@ -34,7 +35,7 @@ from transformer.training.checkpoint import (
 from transformer.training.distributed import Ranks, start_ranks
 from transformer.training.logger import log, log_to_file
 from transformer.training.state import TrainingState
-from transformer.training.trainer import Trainer, choose_precision
+from transformer.training.trainer import Trainer
 
 FIXED = (
     "seed",

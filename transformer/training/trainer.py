@@ -20,9 +20,10 @@ from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import Update, iterate_updates
 from transformer.errors import InterruptedRun, UserError
+from transformer.precision import choose_precision
 from transformer.training.distributed import Ranks
 from transformer.training.logger import Metrics, clock, log
-from transformer.training.loss import token_loss
+from transformer.training.loss import batch_loss
 from transformer.training.report import Report
 from transformer.training.saving import Saver
 from transformer.training.selection import Selection
@@ -155,12 +156,11 @@ class Trainer:
         state, step = self.state, self.state.progress.step + 1
         state.optimizer.zero_grad(set_to_none=True)
         loss_sum = torch.zeros((), device=self.ranks.device)
+        smoothing = self.config.training.label_smoothing
         for number, batch in update.batches:
             seed_random(self.config.seed, step, number)
-            batch = batch.to(self.ranks.device)
             with self.autocast():
-                logits = state.model(batch.src, batch.tgt)
-            loss = token_loss(logits, batch.labels, self.config.training.label_smoothing)
+                loss = batch_loss(state.model, batch.to(self.ranks.device), smoothing)
             (loss / update.num_tokens).backward()
             loss_sum += loss.detach()
         stop = torch.tensor(float(bool(self.stop)), device=self.ranks.device)
@@ -206,22 +206,6 @@ class Trainer:
         """Lets a signal end a validation, in a run of one process; several finish it together."""
         if self.stop.signal_number is not None and self.ranks.size == 1:
             raise InterruptedRun(self.stop.signal_number)
-
-
-def choose_precision(name: str, device: torch.device) -> str:
-    """Returns `float32` or `bfloat16`; auto takes bfloat16 where the hardware multiplies it
-    fast.
-    """
-    if name != "auto":
-        return name
-    if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif device.type == "cpu":
-        flags = torch.cpu.get_capabilities()
-        fast = bool(flags.get("avx512_bf16") or flags.get("amx_bf16"))
-    else:
-        fast = False
-    return "bfloat16" if fast else "float32"
 
 
 def seed_random(seed: int, step: int, micro_batch: int) -> None:

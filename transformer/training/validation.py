@@ -21,7 +21,7 @@ from transformer.decoding.translator import Translator
 from transformer.evaluation import evaluate
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks
-from transformer.training.loss import token_loss
+from transformer.training.loss import batch_loss
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Validator:
             self.check()
             batch = collate(*self.corpus.ids(indices)).to(self.ranks.device)
             with self.autocast():
-                loss = token_loss(model(batch.src, batch.tgt), batch.labels)
-            total += torch.stack((loss.double(), (batch.labels != 0).sum().double()))
+                loss = batch_loss(model, batch).double()
+            total += torch.stack((loss, loss.new_tensor(batch.num_tokens)))
         self.ranks.sum([total])
         return (total[0] / total[1].clamp(min=1)).item()
 
