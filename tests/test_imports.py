@@ -15,12 +15,12 @@ ROOT = Path(__file__).parent.parent
 # A module imports only from rows above its own.
 ROWS = [
     """
-    config errors ids model.positions model.dropout training.logger training.allocator
+    config errors ids model.positions model.dropout training.event_file training.allocator
     training.stopping decoding.arrivals decoding.ensemble
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
-    training.loss training.distributed evaluation
+    training.loss training.distributed training.logger evaluation
     """,
     "config_file console model.layers data.tokenizer data.reading",
     "model.transformer data.encoding training.optimizer",
