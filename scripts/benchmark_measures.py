@@ -21,7 +21,7 @@ from transformer.config import Config, CorpusConfig, DataConfig, TokenizerConfig
 from transformer.data.batching import Prefetcher, micro_batches, pad, plan_epoch
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
 from transformer.data.tokenizer import Tokenizers
-from transformer.data.updates import Position, Update, iterate_updates
+from transformer.data.updates import START, Update, iterate_updates
 from transformer.decoding.search import SearchOptions, beam_search
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks
@@ -44,7 +44,7 @@ def measure_training(work: Work, contender: str) -> dict[str, float]:
 
     def updates() -> Iterator[Update]:
         data = cast(EncodedCorpus, corpus)
-        return iterate_updates(data, cast(Tokenizers, None), config, Position())
+        return iterate_updates(data, cast(Tokenizers, None), config, START)
 
     before = resident_peak()
     do_update = _updater(work, contender, corpus, config, device)

@@ -7,15 +7,17 @@ from __future__ import annotations
 import io
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_task import Command, Done, small_config
+from small_task import SETTINGS, Command, Done, small_config
 
 from transformer.cli import main
 from transformer.config import Config
+from transformer.training.checkpoint import BEST, read_checkpoint, write_checkpoint
 from transformer.training.logger import log
 from transformer.training.run import train
 
@@ -56,6 +58,27 @@ def trained_run(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     longer = ("training.max_steps=200", "training.save_every=50", "validation.every=50")
     train(small_config(corpus_folder, run_dir, tests, *longer))
     return run_dir
+
+
+@pytest.fixture
+def own_data(corpus_folder: Path, tmp_path: Path) -> Path:
+    """A folder with a copy of the corpus, and a config.yaml that trains on it."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for path in corpus_folder.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
+    (folder / "config.yaml").write_text(SETTINGS.format(folder=folder))
+    return folder
+
+
+@pytest.fixture
+def brief_model(trained_run: Path, tmp_path: Path) -> Path:
+    """A checkpoint that answers a line of 5,000 words in few tokens."""
+    trained = read_checkpoint(trained_run / BEST)
+    trained.metadata["config"]["decoding"]["max_length_ratio"] = 0.0
+    write_checkpoint(tmp_path / "x.safetensors", trained.tensors, trained.metadata)
+    return tmp_path / "x.safetensors"
 
 
 @pytest.fixture

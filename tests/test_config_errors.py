@@ -3,25 +3,14 @@
 import time
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from good_config import FUZZ, GOOD
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer.config_file import parse_config
 from transformer.errors import UserError
 from transformer.strict_yaml import dump_yaml
 
-GOOD = """\
-run_dir: runs/first
-data:
-  train:
-    - source: a.en
-      target: a.de
-model:
-  d_model: 64
-  num_heads: 4
-training:
-  max_steps: 500
-"""
 WHOLE = "needs a whole number, 1 or more"
 SHARE = "a number, 0 or more and below 1"
 PEAK = "needs a number, above 0, or paper"
@@ -186,7 +175,6 @@ def read(text: str, *overrides: str) -> None:
     assert time.process_time() - started < 5
 
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 WORDS = (
     "run_dir data train source model betas [ ] { } ' \" &a *a !!int | > ? # --- ... 5 1e3 null ~"
 )

@@ -4,26 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from good_config import FUZZ, GOOD
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer.config import Config
 from transformer.config_file import config_schema, dump_config, load_config, parse_config
 from transformer.errors import UserError
-
-GOOD = """\
-run_dir: runs/first
-data:
-  train:
-    - source: a.en
-      target: a.de
-model:
-  d_model: 64
-  num_heads: 4
-training:
-  max_steps: 500
-"""
-FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_a_config_holds_what_the_file_says_and_defaults_for_the_rest() -> None:

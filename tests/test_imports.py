@@ -16,11 +16,11 @@ ROOT = Path(__file__).parent.parent
 ROWS = [
     """
     config errors ids precision model.positions model.dropout model.packing
-    training.logger training.allocator training.stopping decoding.arrivals decoding.ensemble
+    training.event_file training.allocator training.stopping decoding.arrivals decoding.ensemble
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
-    training.distributed evaluation
+    training.distributed training.logger evaluation
     """,
     "config_file console model.layers data.tokenizer data.reading",
     "model.transformer data.encoding training.optimizer",

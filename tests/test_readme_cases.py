@@ -20,18 +20,6 @@ from transformer.training.checkpoint import BEST, list_checkpoints, load_model
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture
-def own_data(corpus_folder: Path, tmp_path: Path) -> Path:
-    """A folder with a copy of the corpus, and a config.yaml that trains on it."""
-    folder = tmp_path / "own"
-    folder.mkdir()
-    for path in corpus_folder.iterdir():
-        if path.is_file():
-            shutil.copy(path, folder)
-    (folder / "config.yaml").write_text(SETTINGS.format(folder=folder))
-    return folder
-
-
 def test_a_corpus_that_is_not_parallel_is_refused_before_training(
     own_data: Path, command: Command
 ) -> None:

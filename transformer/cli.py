@@ -170,11 +170,14 @@ def evaluate(
     Without --source and --reference: the test sets that the model's configuration names.
     """
     from transformer.decoding.translator import Translator
+    from transformer.evaluation import check_tokenizer
     from transformer.test_sets import named_test_sets, read_test_set, run_test_sets
 
     log_to_console()
     if (source is None) != (not reference):
         raise typer.BadParameter("--source and --reference go together")
+    if tokenize is not None:
+        check_tokenizer(tokenize)
     translator = Translator.load(*models, device=device)
     if source is not None and reference:
         test_sets = [read_test_set(source, reference)]

@@ -40,8 +40,12 @@ def tokenizer_train(
     try:
         config = TokenizerConfig.model_validate({"kind": kind, "vocab_size": vocab_size})
     except ValidationError as error:
-        raise UserError(f"--kind {kind}: {error.errors()[0]['msg']}") from None
-    tokenizer = train_tokenizer(chain.from_iterable(map(open_lines, files)), config)
+        first = error.errors()[0]
+        option = str(first["loc"][0]).replace("_", "-")
+        reason = first["msg"].removeprefix("Input ")
+        raise UserError(f"--{option} {first['input']}: {reason}") from None
+    lines = chain.from_iterable(map(open_lines, files))
+    tokenizer = train_tokenizer(lines, config, name=", ".join(map(str, files)))
     output.write_bytes(tokenizer.model)
 
 

@@ -25,6 +25,8 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="Default: st
 def reading(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
     """Opens a file, plain or .gz, or standard input."""
     if path is None:
+        if sys.stdin is None:
+            raise UserError("standard input is closed; --input FILE reads a file")
         # Not sys.stdin: a thread that waits there holds a lock that Python needs to exit.
         with open(0, "rb", closefd=False) as stream:
             yield stream, "standard input"

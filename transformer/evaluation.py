@@ -96,6 +96,15 @@ def evaluate(
     return Evaluation(found, len(hypotheses), warnings)
 
 
+def check_tokenizer(name: str) -> None:
+    """Makes sure that BLEU can be computed with one of sacreBLEU's tokenizers.
+
+    Raises:
+        UserError: it is unknown or not installed.
+    """
+    _make_metric("bleu", "", name, lowercase=False)
+
+
 def _check_counts(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     if not references:
         raise UserError("nothing to compare with: there is no reference")

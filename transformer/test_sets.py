@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +128,11 @@ def run_test_sets(
     results = []
     for test_set in test_sets:
         started_at = time.monotonic()
-        outputs = translator.translate(test_set.sources, options)
+        naming = replace(translator, warn=_naming(test_set.name, translator.warn))
+        outputs = naming.translate(test_set.sources, options)
         seconds = time.monotonic() - started_at
+        for line in naming.summary.lines()[1:]:  # the first is about time, as the result is
+            log.warning("%s: %s", test_set.name, line)
         found = evaluate(
             outputs,
             test_set.references,
@@ -142,6 +145,11 @@ def run_test_sets(
         path = _write(folder, test_set.name, outputs)
         results.append(Result(test_set.name, found, options, seconds, path))
     return results
+
+
+def _naming(name: str, warn: Callable[[str], object] | None) -> Callable[[str], object] | None:
+    """Returns what passes on warnings with the name of the test set that they are about."""
+    return None if warn is None else lambda sentence: warn(f"{name}: {sentence}")
 
 
 def _write(folder: Path, name: str, lines: Sequence[str]) -> Path | None:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_model import V, tokens
 from torch import Tensor
 
 from transformer.config import ModelConfig
 from transformer.ids import PAD
 from transformer.model.transformer import DecoderState, Transformer
 
-V = 20
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 POSITIONS = ["sinusoidal", "learned", "rotary"]
 CHANGES = [
@@ -34,11 +34,6 @@ def make(**changes: object) -> Transformer:
     sizes = {"d_model": 16, "num_heads": 4, "d_ff": 32, "max_positions": 10}
     config = ModelConfig(**{**sizes, "num_encoder_layers": 1, "num_decoder_layers": 2, **changes})
     return Transformer(config, V, V).double().eval()
-
-
-def tokens(rows: int, length: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(4, V, (rows, length), generator=generator)
 
 
 def sources() -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from losses import model_loss
 from pydantic import ValidationError
+from small_model import VARIANTS, V, make, small, tokens
 from torch import Tensor, nn
 
 from transformer.config import ModelConfig
@@ -13,29 +14,7 @@ from transformer.ids import PAD
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
 
-V = 20
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-VARIANTS = [
-    {},
-    {"norm_first": False},
-    {"positions": "rotary", "qk_norm": True, "norm": "rms", "activation": "swiglu"},
-    {"positions": "learned", "activation": "gelu", "norm_first": False, "norm": "rms"},
-]
-
-
-def small(**changes: object) -> ModelConfig:
-    sizes = {"d_model": 16, "num_heads": 4, "d_ff": 32, "dropout": 0.0}
-    return ModelConfig(**{**sizes, "num_encoder_layers": 2, "num_decoder_layers": 2, **changes})
-
-
-def make(vocab_size: int = V, seed: int = 0, **changes: object) -> Transformer:
-    torch.manual_seed(seed)
-    return Transformer(small(**changes), vocab_size, vocab_size).double()
-
-
-def tokens(rows: int, length: int, seed: int = 0, vocab_size: int = V) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(4, vocab_size, (rows, length), generator=generator)
 
 
 def padded(ids: Tensor, *lengths: int) -> Tensor:

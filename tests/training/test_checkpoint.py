@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from full_disk import full_disk
 from safetensors import safe_open
 from safetensors.torch import save_file
 from small_task import Command
@@ -116,17 +114,6 @@ def test_a_flipped_bit_anywhere_in_a_trained_model_is_refused(
             load_model(path)
 
 
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """Lets no file grow beyond `size` bytes: writing more fails as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_leaves_the_file_before_it_intact(small: Path) -> None:
     with (
         full_disk(5000),
@@ -171,6 +158,38 @@ def test_a_whole_file_that_lacks_what_a_model_needs_is_refused(
         )
         with pytest.raises(UserError, match=rf"x\.safetensors: .*{lacking.split('.')[-1]}"):
             load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", None),
+        ("step", "3"),
+        ("step", 2.5),
+        ("step", -1),
+        ("config", None),
+        ("config", [1]),
+        ("config", {}),
+        ("config", {"model": 5}),
+    ],
+)
+def test_a_whole_file_whose_metadata_is_not_right_is_refused_by_what_is_not(
+    trained_run: Path, command: Command, tmp_path: Path, key: str, value: object
+) -> None:
+    read, path = read_checkpoint(trained_run / BEST), tmp_path / "x.safetensors"
+    metadata = {k: x for k, x in {**read.metadata, key: value}.items() if x is not None}
+    write_checkpoint(path, read.tensors, metadata)
+    done = command("translate", path)
+    assert (done.status, done.output) == (1, b"")
+    assert done.error.startswith(f"transformer: {path}: its {key}")
+    assert done.error.count("\n") == 1
+
+
+def test_metadata_nested_too_deep_to_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"w": torch.zeros(2)}, path, {"transformer": "[" * 200_000})
+    with pytest.raises(UserError, match=r"x\.safetensors: damaged or not a checkpoint"):
+        read_checkpoint(path)
 
 
 def test_a_directory_stands_for_its_best_model_else_its_newest(
@@ -238,3 +257,21 @@ def test_more_checkpoints_than_there_are_cannot_be_averaged(
     assert f"{trained_run}: has " in done.error
     assert "9 were asked for" in done.error
     assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_an_average_is_not_written_over_a_folder_or_a_checkpoint(
+    trained_run: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, newest = list_checkpoints(trained_run)[-1]
+    whole = newest.read_bytes()
+    for output, says in (
+        (tmp_path, f"is a folder; needs the name of a file, such as {tmp_path}/mean.safetensors"),
+        (Path(), "is a folder"),
+        (newest, "is a checkpoint of the run, writing would destroy it"),
+    ):
+        done = command("average", trained_run, "--last", 1, "-o", output)
+        assert done.status == 1
+        assert done.error.startswith(f"transformer: {output}: {says}")
+    assert list(tmp_path.iterdir()) == []
+    assert newest.read_bytes() == whole

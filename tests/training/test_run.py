@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import stat
 from collections.abc import Callable
@@ -16,7 +17,13 @@ from transformer.config import Config
 from transformer.config_file import load_config
 from transformer.errors import InterruptedRun, UserError
 from transformer.training import validation
-from transformer.training.checkpoint import BEST, list_checkpoints, load_model, read_checkpoint
+from transformer.training.checkpoint import (
+    BEST,
+    list_checkpoints,
+    load_model,
+    read_checkpoint,
+    write_checkpoint,
+)
 from transformer.training.distributed import Ranks
 from transformer.training.run import hold_run, newest_checkpoint, train
 
@@ -138,6 +145,91 @@ def test_an_exported_model_among_the_checkpoints_is_named_and_passed_over(
     assert found is not None
     assert found.step == read_checkpoint(found.path).step == 2
     assert f"{intruder}: holds a model, but not the state of its training" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"step": "3"}, "its step is '3'"),
+        ({"progress": [1]}, "its progress: "),
+        ({"progress.step": None}, "its progress.step: Field required"),
+        ({"progress.step": 2.5}, "its progress.step: "),
+        ({"progress.seconds": "long"}, "its progress.seconds: "),
+        ({"progress.best_value": None}, "its progress.best_value: Field required"),
+        ({"progress.position": {}}, "its progress.position.epoch: Field required"),
+        ({"data": None}, "does not say which data it was trained on"),
+        ({"data": 5}, "does not say which data it was trained on"),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_whose_state_is_not_right_is_named_and_the_one_before_it_used(
+    trained_run: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, object],
+    says: str,
+) -> None:
+    before, newest = list_checkpoints(trained_run)[-2:]
+    (tmp_path / "checkpoints").mkdir()
+    shutil.copy(before[1], tmp_path / "checkpoints")
+    read, path = read_checkpoint(newest[1]), tmp_path / "checkpoints" / newest[1].name
+    for name, value in changes.items():
+        *above, key = name.split(".")
+        section = read.metadata[above[0]] if above else read.metadata
+        section.pop(key) if value is None else section.update({key: value})
+    write_checkpoint(path, read.tensors, read.metadata)
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found.step == before[0]
+    assert f"{path}: {says}" in caplog.text
+
+
+def test_a_checkpoint_without_its_optimizer_is_refused_by_what_is_missing(
+    make_config: Make,
+) -> None:
+    config = make_config("training.max_steps=2", "training.ema_decay=0.9")
+    train(config)
+    ((_, path),) = list_checkpoints(Path(config.run_dir))
+    read = read_checkpoint(path)
+    for kind in ("optimizer.exp_avg_sq.", "ema."):
+        lacking = next(name for name in read.tensors if name.startswith(kind))
+        tensors = {name: x for name, x in read.tensors.items() if name != lacking}
+        write_checkpoint(path, tensors, read.metadata)
+        with pytest.raises(UserError, match=rf"{path.name}: holds no {lacking} of shape"):
+            train(make_config("training.ema_decay=0.9"), resume=True)
+
+
+def test_other_training_data_is_refused_by_what_differs(
+    make_config: Make, corpus_folder: Path
+) -> None:
+    config = make_config("training.max_steps=2")
+    train(config)
+    with pytest.raises(UserError) as refused:
+        train(make_config(f"data.train.0.source={corpus_folder}/other.xx"), resume=True)
+    assert str(refused.value) == (
+        f"data.train.0.source: '{corpus_folder}/train.xx' so far, '{corpus_folder}/other.xx' now;"
+        " a run keeps what it was trained with. Start a new run from these weights with"
+        f" init_from={config.run_dir}"
+    )
+    pair = f"{{source: {corpus_folder}/train.xx, target: {corpus_folder}/train.yy}}"
+    with pytest.raises(UserError, match=r"^data\.train\.1\.path: nothing so far, 'x\.tsv' now; "):
+        train(make_config(f"data.train=[{pair}, {{path: x.tsv}}]"), resume=True)
+
+
+def test_very_many_changed_settings_are_counted(make_config: Make) -> None:
+    train(make_config("training.max_steps=2"))
+    changes = ["seed=4", "model.d_ff=64", "model.dropout=0", "model.norm=rms", "model.qk_norm=true"]
+    with pytest.raises(UserError, match=r"^seed: 3 so far, 4 now; model.*; and 2 more; a run keep"):
+        train(make_config(*changes), resume=True)
+
+
+def test_a_file_where_the_run_directory_should_be_is_named(
+    make_config: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(UserError, match="run: is a file; run_dir names a folder"):
+        train(make_config())
+    assert (tmp_path / "run").read_text() == "a file"
 
 
 def test_a_model_too_large_for_this_machine_is_refused_in_a_sentence(make_config: Make) -> None:

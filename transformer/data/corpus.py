@@ -67,10 +67,13 @@ def load_corpora(corpora: Sequence[CorpusConfig], data: DataConfig) -> Dataset:
 
 def _identity(corpus: CorpusConfig, data: DataConfig) -> list[object]:
     """Returns what tells a corpus and its present content from others."""
-    files = [
-        [str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns]
-        for path in corpus_files(corpus)
-    ]
+    try:
+        files = [
+            [str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns]
+            for path in corpus_files(corpus)
+        ]
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
     columns = [data.source_language, data.target_language]
     if corpus.hub is not None and not files:
         files = [[load_hub(corpus, data)._fingerprint]]
@@ -138,9 +141,20 @@ def _train_tokenizers(config: Config, corpus: Dataset, folder: Path) -> None:
     warnings: list[str] = []
     for side, columns in sides.items():
         lines = _Sample(corpus, columns, config.tokenizer.sample_lines)
-        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append)
+        name = _names(config.data.train, columns)
+        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append, name)
         (folder / f"{side}.model").write_bytes(tokenizer.model)
     (folder / "warnings.json").write_text(json.dumps(warnings), encoding="utf-8")
+
+
+def _names(corpora: Sequence[CorpusConfig], columns: list[str]) -> str:
+    """Returns what messages call the text in some columns: the files, each once."""
+    names = [
+        {"src": corpus.source, "tgt": corpus.target}[column] or corpus_name(corpus)
+        for corpus in corpora
+        for column in columns
+    ]
+    return ", ".join(dict.fromkeys(names))
 
 
 class _Sample:

@@ -38,7 +38,8 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         name: what errors call it.
 
     Raises:
-        UserError: a line is not UTF-8; it is named by its number, counted from 1.
+        UserError: the stream cannot be read, or a line is not UTF-8, which is named by its number,
+            counted from 1.
     """
     for number, raw in enumerate(_raw_lines(stream, name), 1):
         if number == 1:
@@ -58,6 +59,8 @@ def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         yield from stream
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{name}: damaged .gz file ({error})") from error
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager

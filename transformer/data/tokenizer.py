@@ -169,6 +169,7 @@ def train_tokenizer(
     lines: Iterable[str],
     config: TokenizerConfig,
     warn: Callable[[str], object] = log.warning,
+    name: str = "this text",
 ) -> Tokenizer:
     """Trains a tokenizer; the same lines and settings give the same bytes on any machine.
 
@@ -176,11 +177,11 @@ def train_tokenizer(
         lines: the text; of more than `config.sample_lines` a random sample, ever the same, is used.
         config: kind and size of the vocabulary. A text too small for the size gets a smaller one.
         warn: takes the sentence that says so.
+        name: what an error calls a text that is none.
 
     Raises:
         UserError: there is no text, the vocabulary is too small for its characters, or a user
-        symbol
-            cannot be one.
+            symbol cannot be one.
     """
     _check_symbols(config.user_symbols)
     source = _Lines(lines, config.sample_lines)
@@ -208,7 +209,7 @@ def train_tokenizer(
     except RuntimeError as error:
         if source.error is not None:
             raise source.error from None
-        raise UserError(_explain(str(error), config)) from error
+        raise UserError(_explain(str(error), config, name)) from error
     tokenizer = Tokenizer(out.getvalue())
     if tokenizer.vocab_size < config.vocab_size:
         warn(
@@ -278,10 +279,10 @@ def _check_symbols(symbols: Sequence[str]) -> None:
             )
 
 
-def _explain(message: str, config: TokenizerConfig) -> str:
+def _explain(message: str, config: TokenizerConfig, name: str) -> str:
     """Turns a message of SentencePiece's trainer into one about settings."""
     if "sentences_.empty()" in message:
-        return "there is no text to train a tokenizer on"
+        return f"{name}: holds no text to train a tokenizer on, only blank lines or none"
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         minimum, num_bytes = int(match[1]), 256 if config.byte_fallback else 0
         num_symbols = len(config.user_symbols)

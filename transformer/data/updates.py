@@ -20,8 +20,11 @@ from transformer.data.tokenizer import Tokenizer, Tokenizers
 class Position:
     """A point of the training data: so many updates of this epoch are done. Epochs count from 1."""
 
-    epoch: int = 1
-    updates_done: int = 0
+    epoch: int
+    updates_done: int
+
+
+START = Position(epoch=1, updates_done=0)
 
 
 @dataclass(frozen=True)

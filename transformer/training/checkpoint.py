@@ -45,13 +45,13 @@ class Checkpoint:
     @property
     def step(self) -> int:
         """The last update done."""
-        return int(self.metadata["step"])
+        return self.metadata["step"]
 
     @property
     def config(self) -> Config:
         """The configuration that made it."""
         try:
-            return Config.model_validate(self.metadata.get("config"))
+            return Config.model_validate(self.metadata["config"])
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -66,12 +66,22 @@ class Checkpoint:
         return Tokenizers(self._tokenizer("tokenizer.source"), self._tokenizer("tokenizer.target"))
 
     def _tokenizer(self, name: str) -> Tokenizer:
-        if name not in self.tensors:
+        if name not in self.tensors or self.tensors[name].dtype != torch.uint8:
             raise UserError(f"{self.path}: holds no {name}")
         try:
             return Tokenizer(self.tensors[name].numpy().tobytes())
         except UserError as error:
             raise UserError(f"{self.path}: its {name}: {error}") from None
+
+    def tensor(self, name: str, shape: torch.Size) -> Tensor:
+        """Returns one tensor.
+
+        Raises:
+            UserError: it is missing or of another shape.
+        """
+        if name not in self.tensors or self.tensors[name].shape != shape:
+            raise UserError(f"{self.path}: holds no {name} of shape {tuple(shape)}")
+        return self.tensors[name]
 
     def weights(self, prefix: str = "model.") -> dict[str, Tensor]:
         """Returns the tensors whose name starts with `prefix`, without it."""
@@ -138,8 +148,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint and checks its digest; runs no code from it.
 
     Raises:
-        UserError: no such file, damaged, not one of ours, or of a format this version does not
-        know.
+        UserError: no such file, damaged, not one of ours, without step or configuration, or of a
+            format this version does not know.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
@@ -155,10 +165,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
                     f" {FORMAT}"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, AttributeError) as error:
+    except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: damaged or not a checkpoint: {error}") from None
     if _digest(tensors, metadata) != metadata.get("digest"):
         raise UserError(f"{path}: damaged: its content does not match its digest")
+    step, config = metadata.get("step"), metadata.get("config")
+    if type(step) is not int or step < 0:
+        raise UserError(f"{path}: its step is {step!r:.60}; needs the number of updates done")
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: its config is {config!r:.60}; needs the settings of its run")
     return Checkpoint(path, tensors, metadata)
 
 
@@ -235,7 +250,11 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     """
     checkpoint = read_checkpoint(find_checkpoint(path))
     tokenizers, config = checkpoint.tokenizers, checkpoint.config
-    model = Transformer(config.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    try:
+        model = Transformer(config.model, *sizes)
+    except ValueError as error:
+        raise UserError(f"{checkpoint.path}: {error}") from None
     load_weights(model, checkpoint.weights("ema.") or checkpoint.weights(), checkpoint.path)
     return LoadedModel(
         model.to(device).eval(), tokenizers, config, checkpoint.step, checkpoint.path
@@ -263,6 +282,10 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) 
         own[name].copy_(weights[name])
 
 
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: x.shape for name, x in weights.items()}
+
+
 def model_tensors(model: Transformer, prefix: str = "model.") -> dict[str, Tensor]:
     """Returns the weights by name, shared ones once."""
     return {prefix + name: p.detach() for name, p in model.named_parameters()}
@@ -274,8 +297,13 @@ def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
     Each checkpoint gives its moving average if it has one, else its weights.
 
     Raises:
-        UserError: there is no such run, or it has fewer than `last` checkpoints.
+        UserError: there is no such run, it has fewer than `last` checkpoints or such as do not go
+            together, or `output` is a folder or one of its checkpoints.
     """
+    if output.is_dir():
+        raise UserError(
+            f"{output}: is a folder; needs the name of a file, such as {output}/mean.safetensors"
+        )
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such run directory")
     checkpoints = list_checkpoints(run_dir)
@@ -284,10 +312,15 @@ def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
             f"{run_dir}: has {len(checkpoints)} checkpoints, {last} were asked for;"
             " training.keep_checkpoints says how many a run keeps"
         )
+    if output.exists() and any(output.samefile(path) for _, path in checkpoints):
+        raise UserError(f"{output}: is a checkpoint of the run, writing would destroy it")
     total: dict[str, Tensor] = {}
     for _, path in checkpoints[-last:]:
         checkpoint = read_checkpoint(path)
-        for name, x in (checkpoint.weights("ema.") or checkpoint.weights()).items():
+        found = checkpoint.weights("ema.") or checkpoint.weights()
+        if total and _shapes(found) != _shapes(total):
+            raise UserError(f"{path}: holds other weights than the checkpoints before it")
+        for name, x in found.items():
             total[name] = total[name] + x.double() if name in total else x.double()
     weights = {f"model.{name}": (x / last).float() for name, x in total.items()}
     tokenizers = {k: x for k, x in checkpoint.tensors.items() if k.startswith("tokenizer")}

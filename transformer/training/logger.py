@@ -9,11 +9,13 @@ import logging
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+
+from transformer.errors import UserError
 
 log = logging.getLogger("transformer")
 
@@ -22,9 +24,37 @@ class ConsoleHandler(logging.Handler):
     """Prints messages to stderr above any progress bar; warnings say that they are."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints one message."""
+        """Prints one message; nothing stops because stderr is closed or its disk is full."""
+        if sys.stderr is None:
+            return
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        tqdm.write(prefix + record.getMessage(), file=sys.stderr)
+        with suppress(OSError):
+            tqdm.write(prefix + record.getMessage(), file=sys.stderr)
+
+
+class LogFile(logging.Handler):
+    """Appends messages to a file, with the time; one that cannot be written costs a warning.
+
+    Args:
+        path: the file; it is opened for each message, so that a folder that has gone is noticed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._path = path
+        self._warned = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Appends one message."""
+        try:
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(self.format(record) + "\n")
+        except OSError as error:
+            if not self._warned:
+                self._warned = True  # before it is said: this handler hears it too
+                reason = error.strerror or error
+                log.warning("%s: could not be written: %s; some lines are lost", self._path, reason)
 
 
 def log_to_console(level: int = logging.INFO) -> None:
@@ -38,8 +68,7 @@ def log_to_console(level: int = logging.INFO) -> None:
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
     """Also appends what the package says to a file, with the time, until the block ends."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler = LogFile(path)
     log.addHandler(handler)
     if log.level == logging.NOTSET:
         log.setLevel(logging.INFO)
@@ -47,7 +76,6 @@ def log_to_file(path: Path) -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
-        handler.close()
 
 
 class Metrics:
@@ -57,37 +85,43 @@ class Metrics:
     Args:
         run_dir: the run.
         after_step: records of later steps are dropped: the run goes on from here.
+
+    Raises:
+        UserError: here and when recording: `metrics.jsonl` cannot be written.
     """
 
     def __init__(self, run_dir: Path, after_step: int) -> None:
-        from torch.utils.tensorboard.writer import SummaryWriter
+        from transformer.training.event_file import EventFile
 
-        path = run_dir / "metrics.jsonl"
-        kept = [line for line in _lines(path) if _step(line) <= after_step]
-        aside = path.with_name(path.name + ".partial")
-        aside.write_text("".join(kept), encoding="utf-8")
-        aside.replace(path)
-        self._file = path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(run_dir / "tensorboard"), purge_step=after_step + 1)
+        self._path = run_dir / "metrics.jsonl"
+        with self._writing():
+            kept = [line for line in _lines(self._path) if _step(line) <= after_step]
+            aside = self._path.with_name(self._path.name + ".partial")
+            aside.write_text("".join(kept), encoding="utf-8")
+            aside.replace(self._path)
+        self._events = EventFile(run_dir / "tensorboard", after_step)
 
     def record(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Writes numbers of a kind, such as `train` or `validation`; None stands for no value."""
-        self._file.write(
-            json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False) + "\n"
-        )
-        self._file.flush()
-        for name, value in values.items():
-            if isinstance(value, (int, float)):
-                self._board.add_scalar(f"{kind}/{name}", value, step)
+        line = json.dumps({"kind": kind, "step": step, **values}, ensure_ascii=False)
+        with self._writing(), self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        numbers = {f"{kind}/{k}": x for k, x in values.items() if isinstance(x, (int, float))}
+        self._events.write_numbers(step, numbers)
 
     def record_text(self, name: str, step: int, text: str) -> None:
         """Writes a text to TensorBoard, such as sample translations."""
-        self._board.add_text(name, text, step)
+        self._events.write_text(step, name, text)
 
-    def close(self) -> None:
-        """Brings all to disk."""
-        self._file.close()
-        self._board.close()
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self._path}: could not be written: {error.strerror or error}; once it can be,"
+                f" `transformer resume {self._path.parent}` goes on from the last checkpoint"
+            ) from None
 
 
 def _lines(path: Path) -> list[str]:

@@ -34,7 +34,7 @@ from transformer.training.checkpoint import (
 )
 from transformer.training.distributed import Ranks, start_ranks
 from transformer.training.logger import log, log_to_file
-from transformer.training.state import TrainingState
+from transformer.training.state import Progress, TrainingState
 from transformer.training.trainer import Trainer
 
 FIXED = (
@@ -51,6 +51,8 @@ FIXED = (
     "training.ema_decay",
 )
 """Settings that a run keeps for good: they say what its updates, weights and optimizer mean."""
+MOST_NAMED = 3
+"""Changed ones that are named in an error before they are only counted."""
 
 
 def train(config: Config, resume: bool = False, overwrite: bool = False) -> None:
@@ -106,6 +108,8 @@ def hold_run(run_dir: Path, ranks: Ranks) -> Iterator[None]:
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = (run_dir / ".lock").open("a+", encoding="utf-8")
+    except FileExistsError:
+        raise UserError(f"{run_dir}: is a file; run_dir names a folder, new or of a run") from None
     except OSError as error:
         raise UserError(f"{run_dir}: cannot be written: {error.strerror}") from None
     with lock:
@@ -147,7 +151,7 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
 def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) -> None:
     """Takes the checkpoint's state, without what was best if that is now measured otherwise."""
     config, before = state.config, checkpoint.config
-    if checkpoint.metadata.get("data") != corpus.digest:
+    if checkpoint.metadata["data"] != corpus.digest:
         raise UserError(
             f"{checkpoint.path}: the training data is not what it was when this run began;"
             f" start a new run on it with init_from={config.run_dir}"
@@ -220,9 +224,10 @@ def newest_checkpoint(run_dir: Path) -> Checkpoint | None:
     for _, path in reversed(checkpoints):
         try:
             checkpoint = read_checkpoint(path)
-            if "progress" in checkpoint.metadata:
-                return checkpoint
-            raise UserError(f"{path}: holds a model, but not the state of its training")
+            Progress.of(checkpoint)
+            if not isinstance(checkpoint.metadata.get("data"), str):
+                raise UserError(f"{path}: does not say which data it was trained on")
+            return checkpoint
         except UserError as error:
             log.warning("%s; trying the one before it", error)
     if checkpoints:
@@ -238,27 +243,39 @@ def changed_settings(checkpoint: Checkpoint, config: Config) -> list[str]:
     """
     before = _flat(checkpoint.metadata["config"])
     now = _flat(config.model_dump(mode="json"))
-    lines = []
-    for key in sorted(before.keys() | now.keys()):
+    lines, refused = [], []
+    for key in before | now:
         if key == "run_dir" or before.get(key) == now.get(key):
             continue
+        was, will_be = (_found(values.get(key)) for values in (before, now))
         if any(key == fixed or key.startswith(fixed + ".") for fixed in FIXED):
-            raise UserError(
-                f"{key}: this run was trained with {before.get(key)!r}, now it is"
-                f" {now.get(key)!r}; a run keeps it. Start a new run from these"
-                f" weights with init_from={config.run_dir}"
-            )
-        lines.append(f"{key}: {before.get(key)!r} so far, {now.get(key)!r} from here on")
+            refused.append(f"{key}: {was} so far, {will_be} now")
+        else:
+            lines.append(f"{key}: {was} so far, {will_be} from here on")
+    if refused:
+        more = len(refused) - MOST_NAMED
+        told = refused[:MOST_NAMED] + ([f"and {more} more"] if more > 0 else [])
+        raise UserError(
+            f"{'; '.join(told)}; a run keeps what it was trained with. Start a new run from these"
+            f" weights with init_from={config.run_dir}"
+        )
     return lines
 
 
+def _found(value: object) -> str:
+    return "nothing" if value is None else repr(value)
+
+
 def _flat(values: dict, prefix: str = "") -> dict[str, object]:
+    """Returns settings by dotted names; those of sections in a list by its indices."""
     flat: dict[str, object] = {}
     for key, value in values.items():
+        if isinstance(value, list) and any(isinstance(x, dict) for x in value):
+            value = dict(enumerate(value))
         if isinstance(value, dict):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
+            flat[f"{prefix}{key}"] = value
     return flat
 
 

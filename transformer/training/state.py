@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from transformer.config import Config
-from transformer.data.updates import Position
+from transformer.data.updates import START, Position
+from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoint import Checkpoint, load_weights, model_tensors
 from transformer.training.optimizer import learning_rate, make_optimizer, update_ema
@@ -33,18 +36,35 @@ class Progress:
         validations_since_best: for early stopping.
     """
 
-    step: int = 0
-    position: Position = field(default_factory=Position)
-    seconds: float = 0.0
-    validated_step: int = 0
-    best_step: int | None = None
-    best_value: float | None = None
-    validations_since_best: int = 0
+    step: int
+    position: Position
+    seconds: float
+    validated_step: int
+    best_step: int | None
+    best_value: float | None
+    validations_since_best: int
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Progress:
-        """Reads what `asdict` wrote."""
-        return cls(**{**values, "position": Position(**values["position"])})
+    def none(cls) -> Progress:
+        """Returns the progress of a run that starts."""
+        return cls(0, START, 0.0, 0, best_step=None, best_value=None, validations_since_best=0)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Progress:
+        """Returns the progress that a checkpoint holds.
+
+        Raises:
+            UserError: it holds none, or a value is missing or of another type.
+        """
+        path, values = checkpoint.path, checkpoint.metadata.get("progress")
+        if values is None:
+            raise UserError(f"{path}: holds a model, but not the state of its training")
+        try:
+            return TypeAdapter(cls).validate_json(json.dumps(values), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, ("progress", *first["loc"])))
+            raise UserError(f"{path}: its {where}: {first['msg']}") from None
 
 
 class TrainingState:
@@ -55,7 +75,7 @@ class TrainingState:
         self.config = config
         self.parameters: list[Tensor] = list(model.parameters())
         self.optimizer = make_optimizer(model, config.training)
-        self.progress = Progress()
+        self.progress = Progress.none()
         self.ema_decay = config.training.ema_decay or 0.0
         self.ema: list[Tensor] | None = None
         if self.ema_decay:
@@ -106,13 +126,16 @@ class TrainingState:
         }
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Becomes the state that the checkpoint holds, bit for bit."""
+        """Becomes the state that the checkpoint holds, bit for bit.
+
+        Raises:
+            UserError: a part of it is missing or of another shape.
+        """
         load_weights(self.model, checkpoint.weights(), checkpoint.path)
-        self.progress = Progress.from_json(checkpoint.metadata["progress"])
-        ema = checkpoint.weights("ema.")
+        self.progress = Progress.of(checkpoint)
         for i, (name, p) in enumerate(self.model.named_parameters()):
             moments = {
-                moment: checkpoint.tensors[f"optimizer.{moment}.{name}"].to(p.device)
+                moment: checkpoint.tensor(f"optimizer.{moment}.{name}", p.shape).to(p.device)
                 for moment in MOMENTS
             }
             step = torch.tensor(float(self.progress.step))
@@ -120,7 +143,7 @@ class TrainingState:
                 step = step.to(p.device)
             self.optimizer.state[p] = {"step": step, **moments}
             if self.ema is not None:
-                self.ema[i].copy_(ema[name])
+                self.ema[i].copy_(checkpoint.tensor(f"ema.{name}", p.shape))
 
 
 @torch.no_grad()

@@ -80,7 +80,8 @@ class Trainer:
         checkpoint.
 
         Raises:
-            UserError: the loss or its gradient is not finite, or a checkpoint could not be written.
+            UserError: the loss or its gradient is not finite, or a checkpoint or the metrics could
+                not be written.
             InterruptedRun: a signal asked to stop; the state is saved.
         """
         progress = self.state.progress
@@ -91,7 +92,7 @@ class Trainer:
             total=self.config.training.max_steps,
             initial=progress.step,
             unit="update",
-            disable=not (self.ranks.is_first and sys.stderr.isatty()),
+            disable=not (self.ranks.is_first and sys.stderr is not None and sys.stderr.isatty()),
             dynamic_ncols=True,
         )
 
@@ -105,12 +106,8 @@ class Trainer:
                 self.ranks.size,
             )
 
-        try:
-            with self.stop.listening(), bar, Prefetcher(updates) as prefetcher:
-                self._loop(iter(prefetcher), bar)
-        finally:
-            if self.metrics is not None:
-                self.metrics.close()
+        with self.stop.listening(), bar, Prefetcher(updates) as prefetcher:
+            self._loop(iter(prefetcher), bar)
 
     def _loop(self, updates: Iterator[Update], bar: tqdm) -> None:
         training, progress = self.config.training, self.state.progress
