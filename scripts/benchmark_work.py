@@ -95,6 +95,8 @@ class Work:
 class SyntheticCorpus:
     """Pairs of random ids, in the place of an encoded corpus."""
 
+    digest = "random ids"
+
     def __init__(self, num_pairs: int, vocab_size: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
         lengths = np.exp(rng.normal(np.log(18), 0.45, num_pairs))
