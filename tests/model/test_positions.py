@@ -16,9 +16,13 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
+def table_of(length: int, width: int, start: int = 0) -> Tensor:
+    return sinusoids(torch.empty(length, width, dtype=torch.float64), start)
+
+
 def test_sinusoids_are_the_papers_with_sines_first() -> None:
     width = 16
-    table = sinusoids(100, width)
+    table = table_of(100, width)
     for position in (0, 1, 7, 99):
         for i in range(width // 2):
             angle = position / 10000 ** (2 * i / width)
@@ -29,16 +33,16 @@ def test_sinusoids_are_the_papers_with_sines_first() -> None:
 
 
 def test_any_position_has_its_sinusoid() -> None:
-    whole = sinusoids(5000, 16)
-    assert torch.equal(sinusoids(10, 16, start=4990), whole[4990:])
-    assert torch.isfinite(sinusoids(3, 16, start=10_000_000)).all()
+    whole = table_of(5000, 16)
+    assert torch.equal(table_of(10, 16, start=4990), whole[4990:])
+    assert torch.isfinite(table_of(3, 16, start=10_000_000)).all()
     assert torch.unique(whole, dim=0).size(0) == 5000
 
 
 def test_a_step_forward_is_a_rotation_whatever_the_position() -> None:
     """What the paper chose sinusoids for: PE(pos + k) is a linear function of PE(pos)."""
     width, step = 16, 13
-    table = sinusoids(200, width)
+    table = table_of(200, width)
     pairs = torch.complex(table[:, width // 2 :], table[:, : width // 2])
     rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     turn = torch.polar(torch.ones_like(rates), step * rates)
@@ -48,7 +52,7 @@ def test_a_step_forward_is_a_rotation_whatever_the_position() -> None:
 def test_sinusoidal_adds_to_embeddings_from_the_start_given() -> None:
     x = random(2, 5, 16)
     torch.testing.assert_close(
-        Sinusoidal()(x, start=3), x + sinusoids(8, 16)[3:].expand(2, 5, 16), **EXACT
+        Sinusoidal()(x, start=3), x + table_of(8, 16)[3:].expand(2, 5, 16), **EXACT
     )
 
 
@@ -93,3 +97,12 @@ def test_learned_positions_past_the_table_share_its_last_row() -> None:
     torch.testing.assert_close(
         positions(x[:, :1], start=10**6), x[:, :1] + positions.table.weight[-1]
     )
+
+
+def test_what_inference_looked_up_can_be_trained_with() -> None:
+    x = random(1, 1, 3, 6)
+    with torch.inference_mode():
+        rotate(x)
+    x.requires_grad_()
+    rotate(x).sum().backward()
+    assert x.grad is not None

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from transformer.config import Config
 from transformer.config_file import dump_config
@@ -164,6 +167,52 @@ def test_a_non_finite_loss_stops_before_the_update(make_config: Make) -> None:
         train(config)
     weights = read_checkpoint(list_checkpoints(Path(config.run_dir))[-1][1]).weights()
     assert all(x.isfinite().all() for x in weights.values())
+
+
+def test_bfloat16_updates_do_not_depend_on_the_cut(make_config: Make) -> None:
+    """Weights become bfloat16 once an update, which several backward passes share."""
+    found = []
+    for max_tokens in (260, 4000):
+        config = make_config(
+            "model.dropout=0",
+            "training.precision=bfloat16",
+            "training.max_steps=1",
+            f"training.max_tokens={max_tokens}",
+            run=f"cut{max_tokens}",
+        )
+        train(config)
+        found.append(final_tensors(config))
+    for name, cut in found[0].items():
+        if name.startswith("optimizer.exp_avg.") and not name.endswith("w_k.bias"):
+            torch.testing.assert_close(cut, found[1][name], rtol=0.05, atol=1e-4)
+
+
+@pytest.mark.parametrize("whole_steps", [3, 4], ids=["not reported", "reported"])
+def test_an_update_that_is_not_finite_changes_neither_weights_nor_optimizer(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int
+) -> None:
+    loss, calls = trainer.batch_loss, []
+    apply, found = trainer.TrainingState.apply_update, []
+
+    def spoilt(*args: Any) -> Tensor:
+        calls.append(args)
+        return loss(*args) * (math.nan if len(calls) > whole_steps else 1)
+
+    def noting(self: trainer.TrainingState, *args: Any) -> float:
+        rate = apply(self, *args)
+        found.append([x.clone() for x in self.tensors().values()])
+        return rate
+
+    monkeypatch.setattr(trainer, "batch_loss", spoilt)
+    monkeypatch.setattr(trainer.TrainingState, "apply_update", noting)
+    one_part = ("training.max_tokens=4000", "training.log_every=5")
+    config = make_config(*one_part, "training.save_every=1000", "validation.every=1000")
+    with pytest.raises(UserError, match=f"step {whole_steps + 1}: the loss is nan"):
+        train(config)
+    assert len(found) > whole_steps
+    for state in found[whole_steps:]:
+        assert all(map(torch.equal, state, found[whole_steps - 1]))
+    assert not list_checkpoints(Path(config.run_dir))
 
 
 def test_a_finished_run_says_so_when_resumed(

@@ -4,18 +4,19 @@ and keys.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 
 
-def sinusoids(length: int, d_model: int, start: int = 0) -> Tensor:
-    """Returns the sinusoids of positions start … start + length - 1, laid out [sin | cos]: (T, D).
+def sinusoids(x: Tensor, start: int = 0) -> Tensor:
+    """Returns the sinusoids of the positions of x from `start` on: (..., T, D) -> (T, D).
 
-    Vaswani et al. 2017, section 3.5; the halves are what Marian and Hugging Face read. Float64, on
-    the CPU.
+    Vaswani et al. 2017, section 3.5, laid out [sin | cos], which Marian and Hugging Face read. Of
+    the kind and on the device of x.
     """
-    angles = _angles(length, d_model, start)
-    return torch.cat((angles.sin(), angles.cos()), dim=-1)
+    return torch.cat(_sin_cos(x, start), dim=-1)
 
 
 def rotate(x: Tensor, start: int = 0) -> Tensor:
@@ -23,17 +24,31 @@ def rotate(x: Tensor, start: int = 0) -> Tensor:
 
     The product of two turned vectors depends only on how far apart they stand (Su et al. 2021).
     """
-    angles = _angles(x.size(-2), x.size(-1), start)
-    sin, cos = angles.sin().to(x), angles.cos().to(x)
+    sin, cos = _sin_cos(x, start)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
-def _angles(length: int, width: int, start: int) -> Tensor:
-    """Returns position / 10000^(2i / width) for i < width / 2: (T, width / 2)."""
-    positions = torch.arange(start, start + length, dtype=torch.float64)
-    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
-    return positions[:, None] / 10000.0**exponents
+def _sin_cos(x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """Returns sine and cosine of position / 10000^(2i / D) for i < D / 2: two of (T, D / 2)."""
+    end, width = start + x.size(-2), x.size(-1)
+    if end > 8192:
+        return _compute_sin_cos(start, end, width, x.dtype, x.device)
+    length = max(128, 1 << (end - 1).bit_length())  # few tables, each as long as it must be
+    sin, cos = _keep_sin_cos(0, length, width, x.dtype, x.device)
+    return sin[start:end], cos[start:end]
+
+
+@torch.inference_mode(False)
+def _compute_sin_cos(
+    start: int, end: int, width: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    positions = torch.arange(start, end, dtype=torch.float64)
+    angles = positions[:, None] / 10000.0 ** (torch.arange(0, width, 2).double() / width)
+    return angles.sin().to(device, dtype), angles.cos().to(device, dtype)
+
+
+_keep_sin_cos = lru_cache(maxsize=32)(_compute_sin_cos)  # so that a GPU waits for no CPU
 
 
 class Sinusoidal(nn.Module):
@@ -41,7 +56,7 @@ class Sinusoidal(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """Adds positions from `start` on: (B, T, D) -> (B, T, D)."""
-        return x + sinusoids(x.size(1), x.size(2), start).to(x)
+        return x + sinusoids(x, start)
 
 
 class Learned(nn.Module):

@@ -33,6 +33,11 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
     )
 
 
+def is_fused(optimizer: torch.optim.Optimizer) -> bool:
+    """Tells whether the optimizer does its step in torch's fused form."""
+    return bool(optimizer.defaults.get("fused"))
+
+
 def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
     """Returns the learning rate of an update.
 

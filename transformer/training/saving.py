@@ -40,6 +40,11 @@ class Saver:
         self.run_dir = Path(state.config.run_dir)
         self.step = state.progress.step
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the full state is to be written after this step."""
+        return self.state.progress.step % self.state.config.training.save_every == 0
+
     def save(self) -> None:
         """Writes the full state after the last update, once.
 

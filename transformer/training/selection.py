@@ -30,10 +30,16 @@ class Selection:
         patience = self.state.config.validation.patience
         return patience is not None and self.state.progress.validations_since_best >= patience
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is a validation after this step."""
+        step = self.state.progress.step
+        every = self.state.config.validation.every
+        return self.validator is not None and step > 0 and step % every == 0
+
     def validate_if_due(self, metrics: Metrics | None) -> None:
         """Validates after every `validation.every` updates."""
-        step = self.state.progress.step
-        if self.validator is not None and step and step % self.state.config.validation.every == 0:
+        if self.is_due and self.validator is not None:
             self._validate(self.validator, metrics)
 
     def finish(self, metrics: Metrics | None) -> None:

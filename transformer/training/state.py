@@ -17,7 +17,7 @@ from transformer.data.updates import START, Position
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoint import Checkpoint, load_weights, model_tensors
-from transformer.training.optimizer import learning_rate, make_optimizer, update_ema
+from transformer.training.optimizer import is_fused, learning_rate, make_optimizer, update_ema
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -81,14 +81,20 @@ class TrainingState:
         if self.ema_decay:
             self.ema = [p.detach().clone() for p in self.parameters]
 
-    def apply_update(self, step: int) -> float:
+    def apply_update(self, step: int, is_finite: Tensor) -> float:
         """Takes the optimizer's step number `step` with the gradients at hand; returns its learning
         rate.
+
+        Weights and optimizer stay as they are if `is_finite`, bool (), is False.
         """
         rate = learning_rate(step, self.config.training, self.config.model.d_model)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        if is_fused(self.optimizer):  # it looks at the flag on the device; nobody waits for it
+            self.optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif is_finite:
+            self.optimizer.step()
         if self.ema is not None:
             update_ema(self.ema, self.parameters, self.ema_decay, step)
         return rate

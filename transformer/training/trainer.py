@@ -61,6 +61,7 @@ class Trainer:
         self.stop = StopRequest()
         self.saver = Saver(state, tokenizers, corpus.digest, ranks)
         self.metrics: Metrics | None = None
+        self._unsettled: tuple[int, Tensor, Tensor] | None = None  # step, loss, gradient norm
         self.report = Report(self.config, state.progress.step)
         validator = None
         if validation is not None:
@@ -124,13 +125,17 @@ class Trainer:
                 progress.seconds += seconds
                 self.report.add(update, seconds, waited_seconds)
                 bar.update()
-                if progress.step % training.log_every == 0 or progress.step == 1:
+                is_reported = progress.step % training.log_every == 0 or progress.step == 1
+                if stop or is_reported or self.selection.is_due or self.saver.is_due:
+                    self._settle()
+                if is_reported:
                     self._report()
                 if stop:
                     raise InterruptedRun(self.stop.signal_number or signal.SIGTERM)
                 self.selection.validate_if_due(self.metrics)
-                if progress.step % training.save_every == 0:
+                if self.saver.is_due:
                     self.saver.save()
+            self._settle()
             self.selection.finish(self.metrics)
         except InterruptedRun as interrupted:
             self.saver.save()
@@ -145,35 +150,45 @@ class Trainer:
         self._say_why_done()
 
     def update(self, update: Update) -> bool:
-        """Does one update; returns whether some rank was asked to stop.
+        """Does one update, unless its loss or gradient is not finite, and returns whether some rank
+        was asked to stop.
+
+        It does not wait for the device: what went wrong with one update is said at the next, or
+        when it matters.
 
         Raises:
-            UserError: loss or gradient is not finite; weights and optimizer are as before.
+            UserError: loss or gradient of the update before is not finite; weights and optimizer
+                are as they were before that one.
         """
         state, step = self.state, self.state.progress.step + 1
         state.optimizer.zero_grad(set_to_none=True)
         loss_sum = torch.zeros((), device=self.ranks.device)
         smoothing = self.config.training.label_smoothing
-        for number, batch in update.batches:
-            seed_random(self.config.seed, step, number)
-            with self.autocast():
+        with self.autocast():  # around all, so that weights become bfloat16 once an update
+            for number, batch in update.batches:
+                seed_random(self.config.seed, step, number)
                 loss = batch_loss(state.model, batch.to(self.ranks.device), smoothing)
-            (loss / update.num_tokens).backward()
-            loss_sum += loss.detach()
+                (loss / update.num_tokens).backward()
+                loss_sum += loss.detach()
         stop = torch.tensor(float(bool(self.stop)), device=self.ranks.device)
         gradients = [gradient(p) for p in state.parameters]
         self.ranks.sum([*gradients, loss_sum, stop])
         norm = torch.nn.utils.get_total_norm(gradients)
-        self._refuse_non_finite(step, loss_sum / update.num_tokens, norm)
         limit = self.config.training.clip_norm
         if limit is not None:
             torch.nn.utils.clip_grads_with_norm_(state.parameters, limit, norm)
-        rate = state.apply_update(step)
+        self._settle()
+        self._unsettled = step, loss_sum / update.num_tokens, norm
+        rate = state.apply_update(step, loss_sum.isfinite() & norm.isfinite())
         state.progress.step, state.progress.position = step, update.after
         self.report.note(loss_sum, norm, rate)
-        return bool(stop.item() > 0)
+        return bool(self.stop) if self.ranks.size == 1 else bool(stop.item() > 0)
 
-    def _refuse_non_finite(self, step: int, loss: Tensor, norm: Tensor) -> None:
+    def _settle(self) -> None:
+        """Raises an error if the latest update was left out, its loss or gradient not finite."""
+        if self._unsettled is None:
+            return
+        (step, loss, norm), self._unsettled = self._unsettled, None
         if torch.isfinite(loss) and torch.isfinite(norm):
             return
         saved = f"; the checkpoint of step {self.saver.step} is intact" if self.saver.step else ""
