@@ -47,7 +47,7 @@ def measure_training(work: Work, contender: str) -> dict[str, float]:
         return iterate_updates(data, cast(Tokenizers, None), config, START)
 
     before = resident_peak()
-    do_update = _updater(work, contender, corpus, config, device)
+    do_update = make_updater(work, contender, corpus, config, device)
     num_src = num_tgt = num_padded = 0
     flops = 0.0
     with Prefetcher(updates) as prefetcher:
@@ -72,7 +72,7 @@ def measure_training(work: Work, contender: str) -> dict[str, float]:
     }
 
 
-def _updater(
+def make_updater(
     work: Work, contender: str, corpus: SyntheticCorpus, config: Config, device: torch.device
 ) -> Callable[[Update], object]:
     """Builds a contender's model and optimizer; returns what does an update with them."""
