@@ -31,8 +31,8 @@ ROWS = [
     decoding.search decoding.sampling decoding.scoring
     """,
     "data.updates decoding.translator inspection",
-    "training.state training.report training.validation test_sets",
-    "training.saving",
+    "training.state training.report training.validation systems",
+    "training.saving test_sets",
     "training.selection",
     "training.trainer",
     "training.run cli_tokenizer",
