@@ -25,7 +25,7 @@ ROWS = [
     training.distributed training.logger evaluation
     """,
     "config_file console model.layers data.tokenizer data.reading",
-    "model.transformer data.encoding training.optimizer",
+    "model.transformer data.encoding data.tokenizer_training training.optimizer",
     """
     data.corpus training.loss training.checkpoint
     decoding.search decoding.sampling decoding.scoring

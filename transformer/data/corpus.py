@@ -28,7 +28,8 @@ from transformer.data.encoding import (
     encode_rows,
 )
 from transformer.data.reading import Pair, corpus_files, corpus_name, load_hub, read_pairs
-from transformer.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -126,10 +127,17 @@ def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:
     stored(folder, partial(_train_tokenizers, config, corpus))
     for warning in json.loads((folder / "warnings.json").read_text(encoding="utf-8")):
         log.warning("%s", warning)
-    source = Tokenizer((folder / "source.model").read_bytes())
-    if settings.joint:
-        return Tokenizers(source, source)
-    return Tokenizers(source, Tokenizer((folder / "target.model").read_bytes()))
+    source = target = Tokenizer((folder / "source.model").read_bytes())
+    if not settings.joint:
+        target = Tokenizer((folder / "target.model").read_bytes())
+    if settings.vocab_size == "auto":
+        sizes = dict.fromkeys(f"{each.vocab_size:,}" for each in (source, target))
+        log.info(
+            "tokenizer.vocab_size auto: %s pieces for %s pairs",
+            " and ".join(sizes),
+            f"{len(corpus):,}",
+        )
+    return Tokenizers(source, target)
 
 
 def _train_tokenizers(config: Config, corpus: Dataset, folder: Path) -> None:
@@ -142,7 +150,7 @@ def _train_tokenizers(config: Config, corpus: Dataset, folder: Path) -> None:
     for side, columns in sides.items():
         lines = _Sample(corpus, columns, config.tokenizer.sample_lines)
         name = _names(config.data.train, columns)
-        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append, name)
+        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append, name, len(corpus))
         (folder / f"{side}.model").write_bytes(tokenizer.model)
     (folder / "warnings.json").write_text(json.dumps(warnings), encoding="utf-8")
 
