@@ -181,14 +181,14 @@ def evaluate(
     from transformer.test_sets import Scoring, named_test_sets, read_test_set, run_test_sets
 
     log_to_console()
+    if source is not None and not reference:
+        raise typer.BadParameter("--source needs --reference")
     if tokenize is not None:
         check_tokenizer(tokenize)
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     system = _system(models, device, given)
     other = None if against is None else _system([against], device, given)
     trained = system.translator or (other and other.translator)
-    if source is not None and not reference:
-        raise typer.BadParameter("--source needs --reference")
     if reference and source is None and trained:
         raise typer.BadParameter("--reference needs --source, which the model translates")
     if reference:
