@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["EncodedCorpus", "FilterReport", "encode_corpus", "load_corpora", "prepare_tokenizers"]
 
 ROWS_IN_BATCH = 20_000
+OF_TRAINING = ("source_sampling", "target_sampling", "sampling_until")
+"""Settings of the tokenizer that do not change what it is."""
 FORMAT = 1
 """Counts up when prepared data changes its form or meaning."""
 
@@ -121,7 +123,7 @@ def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:
         UserError: the text does not suit the settings.
     """
     settings = config.tokenizer
-    wanted = settings.model_dump(exclude={"source_sampling", "target_sampling"})
+    wanted = settings.model_dump(exclude=set(OF_TRAINING))
     key = fingerprint(FORMAT, corpus._fingerprint, wanted, sentencepiece.__version__)
     folder = cache_dir(config.data.cache_dir) / "tokenizers" / key
     stored(folder, partial(_train_tokenizers, config, corpus))

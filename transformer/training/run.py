@@ -241,7 +241,7 @@ def changed_settings(checkpoint: Checkpoint, config: Config) -> list[str]:
     Raises:
         UserError: a setting differs that the run must keep.
     """
-    before = _flat(checkpoint.metadata["config"])
+    before = _flat(checkpoint.config.model_dump(mode="json"))  # of today's settings, by default
     now = _flat(config.model_dump(mode="json"))
     lines, refused = [], []
     for key in before | now:
