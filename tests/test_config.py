@@ -92,6 +92,7 @@ def test_betas_are_two_probabilities_below_one(value: object) -> None:
             {"schedule": "linear", "learning_rate": 1e-4, "min_learning_rate": 1e-3},
             "min_learning_rate 0.001 exceeds learning_rate 0.0001",
         ),
+        (TrainingConfig, {"r_drop": 2.5, "simcut": 3.0}, "r_drop and simcut exclude each other"),
         (ValidationConfig, {"translate": False, "metric": "bleu"}, "translate"),
         (DecodingConfig, {"n_best": 6, "beam_size": 5}, "n_best 6 exceeds beam_size 5"),
         (DecodingConfig, {"min_length": 51, "max_length": 50}, "min_length 51 exceeds"),
@@ -111,6 +112,7 @@ def test_settings_that_contradict_each_other_are_refused(
         ({"tokenizer": {"joint": False}}, "two vocabularies cannot share one matrix"),
         ({"model": {"positions": "learned", "max_positions": 255}}, "exceeds model.max_positions"),
         ({"training": {"max_tokens": 255}}, "256 exceeds training.max_tokens 255"),
+        ({"training": {"max_tokens": 511, "simcut": 3.0}}, "256 exceeds half of training.max_tok"),
         ({"validation": {"patience": 3}}, "needs data.validation"),
     ],
 )

@@ -46,7 +46,7 @@ def error(text: str, *overrides: str) -> str:
         ("max_steps", "[]", f"found an empty list; {WHOLE}"),
         ("max_steps", "{a: 1}", f"found a section; {WHOLE}"),
         ("max_epochs", "1.5", f"found 1.5; {WHOLE}, or null"),
-        ("optimizer", "sgd", "found 'sgd'; needs adamw or adam"),
+        ("optimizer", "sgd", "found 'sgd'; needs adamw, adam or muon"),
         ("precision", "16", "found 16; needs auto, float32 or bfloat16"),
         ("learning_rate", "fast", f"found 'fast'; {PEAK}"),
         ("learning_rate", ".inf", f"found .inf; {PEAK}"),

@@ -18,7 +18,8 @@ ROWS = [
     "config_data",
     """
     config errors ids precision model.positions model.dropout model.packing
-    training.event_file training.allocator training.stopping decoding.arrivals decoding.ensemble
+    training.event_file training.allocator training.muon training.stopping
+    decoding.arrivals decoding.ensemble
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
@@ -30,7 +31,7 @@ ROWS = [
     data.corpus training.loss training.checkpoint
     decoding.search decoding.sampling decoding.scoring
     """,
-    "data.updates decoding.translator inspection",
+    "data.updates decoding.translator inspection training.regularization",
     "training.state training.report training.validation systems",
     "training.saving test_sets",
     "training.selection",

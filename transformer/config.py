@@ -88,8 +88,9 @@ class TrainingConfig(Section):
     """Tokens of one update over all devices: the sum of the longer sides, without padding."""
     max_tokens: Positive = 8192
     """Tokens a device takes at once, with padding; updates are cut into such micro-batches."""
-    optimizer: Literal["adamw", "adam"] = "adamw"
-    """Optimizer; adamw decouples weight decay from the gradient (Loshchilov and Hutter 2019)."""
+    optimizer: Literal["adamw", "adam", "muon"] = "adamw"
+    """Optimizer; adamw decouples weight decay from the gradient (Loshchilov and Hutter 2019); muon
+    is Muon for the matrices inside the layers (Jordan et al. 2024), adamw for all else."""
     learning_rate: Annotated[float, Field(gt=0.0)] | Literal["paper"] = 7e-4
     """Peak learning rate; `paper` is 1 / sqrt(d_model * warmup_steps), Vaswani et al. sec. 5.3."""
     schedule: Schedule = "inverse_square_root"
@@ -110,6 +111,21 @@ class TrainingConfig(Section):
     """Largest norm of the gradient; null does not clip."""
     label_smoothing: Probability = 0.1
     """Share of the probability that is spread over the vocabulary."""
+    source_word_dropout: Probability = 0.0
+    """Share of source tokens that are hidden in training: the embedding is zero, the position stays
+    (Gal and Ghahramani 2016; Sennrich et al. 2016). Ends of sentences are never hidden."""
+    target_word_dropout: Probability = 0.0
+    """The same for the tokens that the decoder reads."""
+    r_drop: float = Field(default=0.0, ge=0.0)
+    """Weight of R-Drop (Wu et al. 2021): each sentence passes twice, with other dropout; the loss
+    is the mean of both cross-entropies and r_drop times the mean of both Kullback-Leibler
+    divergences between the predictions. The paper adds the cross-entropies: its 5 is 2.5 here."""
+    simcut: float = Field(default=0.0, ge=0.0)
+    """Weight of SimCut (Gao et al. 2022; there 3): the loss is the cross-entropy and simcut times
+    the Kullback-Leibler divergence of the prediction from that of a second pass, in which a share
+    of the tokens on both sides, token_cutoff, is hidden."""
+    token_cutoff: Probability = 0.05
+    """Share of the tokens that are hidden in the second pass of SimCut."""
     ema_decay: float | None = Field(default=None, gt=0.0, lt=1.0)
     """Decay of an exponential average of the weights, which validates and translates instead."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -127,6 +143,8 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.r_drop and self.simcut:
+            raise ValueError("r_drop and simcut exclude each other: set one of them to 0")
         if self.schedule in ("inverse_square_root", "constant"):
             return self
         descent = self.descent if self.schedule == "warmup_stable_decay" else 0
@@ -138,6 +156,11 @@ class TrainingConfig(Section):
         if peak != "paper" and end > peak:
             raise ValueError(f"min_learning_rate {end} exceeds learning_rate {peak}")
         return self
+
+    @property
+    def num_passes(self) -> int:
+        """How often an update passes each sentence through the model."""
+        return 2 if self.r_drop or self.simcut else 1
 
     @property
     def descent(self) -> int:
@@ -228,6 +251,11 @@ class Config(Section):
         for name in ("max_tokens", "batch_tokens"):
             if longest > (budget := getattr(self.training, name)):
                 raise ValueError(f"data.max_length {longest} exceeds training.{name} {budget}")
+        if longest * (passes := self.training.num_passes) > (budget := self.training.max_tokens):
+            raise ValueError(
+                f"data.max_length {longest} exceeds half of training.max_tokens {budget}, in which"
+                f" r_drop and simcut need room for {passes} passes"
+            )
         if self.validation.patience is not None and not self.data.validation:
             raise ValueError("validation.patience needs data.validation, which is empty")
         return self

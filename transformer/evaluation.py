@@ -133,6 +133,7 @@ def compare(
     others: Sequence[str],
     references: Sequence[Sequence[str]],
     target_language: str = "",
+    metrics: Sequence[str] = METRICS,
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> dict[str, Comparison]:
@@ -145,17 +146,17 @@ def compare(
         references: as in `evaluate`, like the remaining arguments.
 
     Returns:
-        a comparison for each of `METRICS`.
+        a comparison for each metric.
 
     Raises:
         UserError: as `evaluate`.
     """
     _check_counts(hypotheses, references)
     _check_counts(others, references)
-    metrics, _ = make_metrics(METRICS, target_language, tokenize, lowercase)
+    made, _ = make_metrics(metrics, target_language, tokenize, lowercase)
     lines = [list(reference) for reference in references]
     systems: Systems = [("other", list(others)), ("this", list(hypotheses))]
-    return {name: _compare(name, metric, systems, lines) for name, metric in metrics.items()}
+    return {name: _compare(name, metric, systems, lines) for name, metric in made.items()}
 
 
 def _compare(

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer.config import ModelConfig, TrainingConfig
 from transformer.ids import BOS, EOS, PAD
 from transformer.model.transformer import Transformer
-from transformer.training.optimizer import learning_rate, make_optimizer
+from transformer.training.optimizer import learning_rate, make_optimizers
 
 V = 14
 LETTERS = range(4, V)
@@ -39,7 +39,7 @@ def shifted(labels: Tensor) -> Tensor:
 
 def train(model: Transformer, batches: list, config: TrainingConfig) -> float:
     """Trains on the batches, one update each, and returns the last loss a token."""
-    optimizer = make_optimizer(model, config)
+    (optimizer,) = make_optimizers(model, config)
     loss = torch.tensor(0.0)
     for step, (src, tgt, labels) in enumerate(batches, start=1):
         for group in optimizer.param_groups:

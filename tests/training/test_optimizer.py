@@ -10,7 +10,7 @@ from torch import nn
 
 from transformer.config import ModelConfig, TrainingConfig
 from transformer.model.transformer import Transformer
-from transformer.training.optimizer import learning_rate, make_optimizer, update_ema
+from transformer.training.optimizer import learning_rate, make_optimizers, update_ema
 
 SCHEDULES = ["inverse_square_root", "cosine", "linear", "constant", "warmup_stable_decay"]
 
@@ -118,7 +118,7 @@ def test_updates_are_those_of_the_papers_and_only_matrices_decay(kind: str) -> N
     settings = config(optimizer=kind, weight_decay=0.1, betas=(0.9, 0.98), epsilon=1e-9)
     model, (src, tgt, labels) = model_and_batch()
     model = model.double()
-    optimizer = make_optimizer(model, settings)
+    (optimizer,) = make_optimizers(model, settings)
     parameters = list(model.parameters())
     expected = [p.detach().clone() for p in parameters]
     means = [torch.zeros_like(p) for p in expected]
@@ -151,7 +151,7 @@ def test_the_fused_form_computes_what_torchs_plain_form_does(kind: str) -> None:
     for fused in (True, False):
         model, (src, tgt, labels) = model_and_batch()
         if fused:
-            optimizer = make_optimizer(model, settings)
+            (optimizer,) = make_optimizers(model, settings)
         else:
             groups = [
                 {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
@@ -172,9 +172,11 @@ def test_the_fused_form_computes_what_torchs_plain_form_does(kind: str) -> None:
         torch.testing.assert_close(ours, plain_result, rtol=0, atol=2e-5)
 
 
-def test_every_weight_is_in_one_group_once() -> None:
+@pytest.mark.parametrize("kind", ["adamw", "adam", "muon"])
+def test_every_weight_is_in_one_group_once(kind: str) -> None:
     model, _ = model_and_batch()
-    groups = make_optimizer(model, config(weight_decay=0.1)).param_groups
+    optimizers = make_optimizers(model, config(optimizer=kind, weight_decay=0.1))
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
 

@@ -56,13 +56,25 @@ STOCHASTIC = (
 )
 
 
-@pytest.mark.parametrize("stop_at", [7, 10, 13])
-def test_a_run_stopped_and_resumed_ends_in_the_same_bits(make_config: Make, stop_at: int) -> None:
-    whole = make_config(*STOCHASTIC, run="whole")
+TWO_PASSES = {
+    "r_drop": ("training.r_drop=2", "data.max_length=100", "training.source_word_dropout=0.1"),
+    "simcut": ("training.simcut=3", "data.max_length=100", "training.target_word_dropout=0.1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "settings"),
+    [(7, ()), (10, ()), (13, TWO_PASSES["r_drop"]), (7, TWO_PASSES["simcut"])],
+)
+def test_a_run_stopped_and_resumed_ends_in_the_same_bits(
+    make_config: Make, stop_at: int, settings: tuple[str, ...]
+) -> None:
+    settings = (*STOCHASTIC, *settings)
+    whole = make_config(*settings, run="whole")
     train(whole)
-    parts = make_config(*STOCHASTIC, f"training.max_steps={stop_at}", run="parts")
+    parts = make_config(*settings, f"training.max_steps={stop_at}", run="parts")
     train(parts)
-    train(make_config(*STOCHASTIC, run="parts"), resume=True)
+    train(make_config(*settings, run="parts"), resume=True)
     assert_equal(final_tensors(whole), final_tensors(parts))
     kept = [{k: r[k] for k in ("step", "bleu", "loss")} for r in records(whole, "validation")]
     again = [{k: r[k] for k in ("step", "bleu", "loss")} for r in records(parts, "validation")]
@@ -192,7 +204,7 @@ def test_bfloat16_updates_do_not_depend_on_the_cut(make_config: Make) -> None:
 def test_an_update_that_is_not_finite_changes_neither_weights_nor_optimizer(
     make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int
 ) -> None:
-    loss, calls = trainer.batch_loss, []
+    loss, calls = trainer.training_loss, []
     apply, found = trainer.TrainingState.apply_update, []
 
     def spoilt(*args: Any) -> Tensor:
@@ -204,7 +216,7 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_optimizer(
         found.append([x.clone() for x in self.tensors().values()])
         return rate
 
-    monkeypatch.setattr(trainer, "batch_loss", spoilt)
+    monkeypatch.setattr(trainer, "training_loss", spoilt)
     monkeypatch.setattr(trainer.TrainingState, "apply_update", noting)
     one_part = ("training.max_tokens=4000", "training.log_every=5")
     config = make_config(*one_part, "training.save_every=1000", "validation.every=1000")
@@ -364,10 +376,13 @@ def test_sigterm_saves_and_exits_and_the_run_goes_on(make_config: Make, tmp_path
 
 
 def test_two_processes_train_what_one_does(make_config: Make, tmp_path: Path) -> None:
-    """Dropout is on: a micro-batch draws the same numbers on whatever rank it is computed."""
-    alone = make_config("training.max_steps=7", "training.epsilon=1e-4", run="alone")
+    """Dropout is on, and a second pass hides tokens: a micro-batch draws the same numbers on
+    whatever rank it is computed.
+    """
+    settings = (*TWO_PASSES["simcut"], "training.max_steps=7", "training.epsilon=1e-4")
+    alone = make_config(*settings, run="alone")
     train(alone)
-    config = make_config("training.max_steps=7", "training.epsilon=1e-4", run="two")
+    config = make_config(*settings, run="two")
     path = tmp_path / "config.yaml"
     path.write_text(dump_config(config))
     done = subprocess.run(

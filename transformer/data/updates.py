@@ -33,7 +33,8 @@ class Update:
 
     Attributes:
         after: the position when it is done.
-        batches: this rank's micro-batches with their number in the update.
+        batches: this rank's micro-batches with their number in the update; with two passes each
+            holds its sentences twice, one copy after the other.
         examples: all indices of the update, on whatever rank.
         num_tokens: target tokens of the whole update, over all ranks.
         num_source_tokens: source tokens of the whole update.
@@ -72,11 +73,12 @@ def iterate_updates(
             else:
                 src, tgt = corpus.ids(examples)
             lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
-            parts = micro_batches(lengths, training.max_tokens)
+            passes = training.num_passes
+            parts = micro_batches(lengths, training.max_tokens // passes)
             yield Update(
                 Position(epoch, done),
                 [
-                    (i, collate([src[j] for j in parts[i]], [tgt[j] for j in parts[i]]))
+                    (i, _batch(src, tgt, parts[i], passes))
                     for i in range(rank, len(parts), num_ranks)
                 ],
                 examples,
@@ -84,6 +86,11 @@ def iterate_updates(
                 sum(len(ids) for ids in src),
             )
         epoch, done = epoch + 1, 0
+
+
+def _batch(src: list[np.ndarray], tgt: list[np.ndarray], part: np.ndarray, passes: int) -> Batch:
+    """Lays out some pairs of an update, so many times one after the other."""
+    return collate([src[i] for i in part] * passes, [tgt[i] for i in part] * passes)
 
 
 def _sampled_ids(
@@ -120,8 +127,9 @@ def _sampled(
     segmentation.
     """
     sampled = tokenizer.encode_sampled(texts, rate, seeds.tolist())
+    longest = config.training.max_tokens // config.training.num_passes
     return [
-        np.asarray(ids, dtype=np.int32) if len(ids) <= config.training.max_tokens else usual
+        np.asarray(ids, dtype=np.int32) if len(ids) <= longest else usual
         for ids, usual in zip(sampled, best, strict=True)
     ]
 

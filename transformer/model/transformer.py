@@ -34,12 +34,21 @@ class Embedding(nn.Module):
             self.positions = Unmarked()
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, ids: Tensor, start: int = 0, packing: Packing | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        start: int = 0,
+        packing: Packing | None = None,
+        kept: Tensor | None = None,
+    ) -> Tensor:
         """Embeds tokens that stand at position `start` and after: (B, T) -> (B, T, D).
 
-        With `packing`, the result is packed: (N, D).
+        With `packing`, the result is packed: (N, D). Where `kept`, bool (B, T), is False the token
+        is hidden: only its position is told.
         """
         x = self.tokens(ids) * math.sqrt(self.tokens.embedding_dim)
+        if kept is not None:
+            x = x * kept[..., None]
         x = self.positions(x, start)
         return self.dropout(x if packing is None else packing.pack(x))
 
@@ -197,20 +206,25 @@ class Transformer(nn.Module):
         tgt: Tensor,
         src_packing: Packing | None = None,
         tgt_packing: Packing | None = None,
+        src_kept: Tensor | None = None,
+        tgt_kept: Tensor | None = None,
     ) -> Tensor:
         """Returns what the logits of the real target tokens are made of: (B, S), (B, T) -> (N, D).
 
         This is how training asks: nothing is computed for padding, and the loss need not hold all
-        logits at once. The packings are those of `src` and `tgt`, where the caller has them.
+        logits at once. The packings are those of `src` and `tgt`, where the caller has them; where
+        `src_kept` or `tgt_kept`, bool like `src` and `tgt`, is False the token is hidden.
         """
         packing = tgt_packing or Packing.of(tgt != PAD)
-        x = self.tgt_embedding(tgt, packing=packing)
-        return self.decoder(x, self.start(src, src_packing), packing)[0]
+        x = self.tgt_embedding(tgt, packing=packing, kept=tgt_kept)
+        return self.decoder(x, self.start(src, src_packing, src_kept), packing)[0]
 
-    def start(self, src: Tensor, packing: Packing | None = None) -> DecoderState:
+    def start(
+        self, src: Tensor, packing: Packing | None = None, kept: Tensor | None = None
+    ) -> DecoderState:
         """Reads source sentences (B, S) once and returns the state before any target token."""
         packing = packing or Packing.of(src != PAD)
-        memory = self.encoder(self.src_embedding(src, packing=packing), packing)
+        memory = self.encoder(self.src_embedding(src, packing=packing, kept=kept), packing)
         keys_values = [
             layer.cross_attention.keys_values(memory, memory, packing=packing)  # type: ignore[operator, union-attr]
             for layer in self.decoder.layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from transformer.data.batching import Batch
 from transformer.model.transformer import Transformer
 from transformer.precision import widen
 
-MOST_LOGITS = 2**23
-"""Logits that are in memory at a time, on a CPU; eight times as many on a GPU."""
+MOST_LOGITS = 2**20
+"""Logits that are in memory at a time, on a CPU, so that its caches hold most of them; 64 times as
+many on a GPU."""
 
 
 def batch_loss(model: Transformer, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
@@ -30,16 +32,32 @@ def token_loss(
 
     The logits are hidden @ weight^T, but only those of some tokens are in memory at a time. With
     label smoothing e, the target puts 1 - e on the label and spreads e evenly over the vocabulary
-    (Szegedy et al. 2016, section 7): that adds e * (logit of the label - mean logit) to the plain
-    cross-entropy, a linear function of `hidden`. Log-probabilities and sums are float32 or wider.
+    (Szegedy et al. 2016, section 7): that adds e times the `smoothing_loss` to the plain
+    cross-entropy. Log-probabilities and sums are float32 or wider.
     """
     loss = _CrossEntropy.apply(hidden, weight, labels, torch.is_grad_enabled())
     if label_smoothing:
-        hidden, weight = widen(hidden), widen(weight)
-        of_labels = (hidden * F.embedding(labels, weight)).sum()
-        of_all = (hidden.sum(0) * weight.mean(0)).sum()
-        loss = loss + label_smoothing * (of_labels - of_all)
+        loss = loss + label_smoothing * smoothing_loss(hidden, weight, labels)
     return loss
+
+
+def smoothing_loss(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """Returns the sum of (logit of the label - mean logit), a linear function of `hidden`."""
+    hidden, weight = widen(hidden), widen(weight)
+    of_labels = (hidden * F.embedding(labels, weight)).sum()
+    of_all = (hidden.sum(0) * weight.mean(0)).sum()
+    return of_labels - of_all
+
+
+def token_chunks(
+    tensors: Sequence[Tensor], vocab_size: int, passes: int = 1
+) -> Iterator[tuple[Tensor, ...]]:
+    """Cuts tensors of tokens (N, ...) alike, so that a chunk's logits, of so many passes, are no
+    more than `MOST_LOGITS`.
+    """
+    most = MOST_LOGITS if tensors[0].device.type == "cpu" else 64 * MOST_LOGITS
+    num_tokens = max(1, most // (passes * vocab_size))
+    return zip(*(x.split(num_tokens) for x in tensors), strict=True)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -54,10 +72,8 @@ class _CrossEntropy(torch.autograd.Function):
         loss = widen(hidden).new_zeros(())
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
-        most = MOST_LOGITS if hidden.device.type == "cpu" else 8 * MOST_LOGITS
-        num_tokens = max(1, most // len(weight))
-        parts = (x.split(num_tokens) for x in (hidden, labels[:, None], d_hidden))
-        for h, label, d_h in zip(*parts, strict=True):
+        parts = (hidden, labels[:, None], d_hidden)
+        for h, label, d_h in token_chunks(parts, len(weight)):
             log_probs = widen(F.linear(h, weight)).log_softmax(-1)  # (n, D) -> (n, V)
             loss -= log_probs.gather(1, label).sum()
             if needs_gradients:

@@ -10,32 +10,43 @@ import torch
 from torch import Tensor, nn
 
 from transformer.config import TrainingConfig
+from transformer.model.layers import DecoderLayer, EncoderLayer
+from transformer.training.muon import Muon
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Returns Adam or AdamW in torch's fused form; matrices decay, vectors (biases, norms) do
-    not.
+def make_optimizers(model: nn.Module, config: TrainingConfig) -> list[torch.optim.Optimizer]:
+    """Returns Adam or AdamW in torch's fused form, or Muon for the matrices inside encoder and
+    decoder and AdamW for all else; matrices decay, vectors (biases, norms) do not.
     """
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    hidden: list[Tensor] = []
+    if config.optimizer == "muon":
+        layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
+        hidden = [p for layer in layers for p in layer.parameters() if p.dim() == 2]
+    is_hidden = set(hidden)
+    rest = [p for p in model.parameters() if p not in is_hidden]
     groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": [p for p in rest if p.dim() > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    device = next(model.parameters()).device.type
-    return kind(
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    adam = kind(
         groups,
         lr=1.0,  # set before each update
         betas=config.betas,
         eps=config.epsilon,
-        fused=device in ("cpu", "cuda"),
+        fused=next(model.parameters()).device.type in ("cpu", "cuda"),
     )
+    return [adam, Muon(hidden, config.weight_decay)] if hidden else [adam]
 
 
-def is_fused(optimizer: torch.optim.Optimizer) -> bool:
-    """Tells whether the optimizer does its step in torch's fused form."""
-    return bool(optimizer.defaults.get("fused"))
+def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
+    """Tells whether the optimizer looks at its `found_inf` on the device, as fused ones do."""
+    return isinstance(optimizer, Muon) or bool(optimizer.defaults.get("fused"))
+
+
+def moments(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    """Returns the names of what the optimizer remembers of each weight, its step apart."""
+    return ("momentum_buffer",) if isinstance(optimizer, Muon) else ("exp_avg", "exp_avg_sq")
 
 
 def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:

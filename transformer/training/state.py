@@ -17,9 +17,13 @@ from transformer.data.updates import START, Position
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoint import Checkpoint, load_weights, model_tensors
-from transformer.training.optimizer import is_fused, learning_rate, make_optimizer, update_ema
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
+from transformer.training.optimizer import (
+    learning_rate,
+    make_optimizers,
+    moments,
+    takes_flag,
+    update_ema,
+)
 
 
 @dataclass
@@ -74,7 +78,13 @@ class TrainingState:
         self.model = model
         self.config = config
         self.parameters: list[Tensor] = list(model.parameters())
-        self.optimizer = make_optimizer(model, config.training)
+        self.optimizers = make_optimizers(model, config.training)
+        self._optimizer_of = {
+            p: optimizer
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
         self.progress = Progress.none()
         self.ema_decay = config.training.ema_decay or 0.0
         self.ema: list[Tensor] | None = None
@@ -88,13 +98,14 @@ class TrainingState:
         Weights and optimizer stay as they are if `is_finite`, bool (), is False.
         """
         rate = learning_rate(step, self.config.training, self.config.model.d_model)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        if is_fused(self.optimizer):  # it looks at the flag on the device; nobody waits for it
-            self.optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
-            self.optimizer.step()
-        elif is_finite:
-            self.optimizer.step()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            if takes_flag(optimizer):  # nobody waits for the device
+                optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+                optimizer.step()
+            elif is_finite:
+                optimizer.step()
         if self.ema is not None:
             update_ema(self.ema, self.parameters, self.ema_decay, step)
         return rate
@@ -116,9 +127,10 @@ class TrainingState:
         """Returns all tensors of the state by their names in a checkpoint."""
         tensors = model_tensors(self.model)
         for i, (name, p) in enumerate(self.model.named_parameters()):
-            for moment in MOMENTS:
-                if p in self.optimizer.state:
-                    tensors[f"optimizer.{moment}.{name}"] = self.optimizer.state[p][moment]
+            optimizer = self._optimizer_of[p]
+            for moment in moments(optimizer):
+                if p in optimizer.state:
+                    tensors[f"optimizer.{moment}.{name}"] = optimizer.state[p][moment]
             if self.ema is not None:
                 tensors[f"ema.{name}"] = self.ema[i]
         return tensors
@@ -140,14 +152,15 @@ class TrainingState:
         load_weights(self.model, checkpoint.weights(), checkpoint.path)
         self.progress = Progress.of(checkpoint)
         for i, (name, p) in enumerate(self.model.named_parameters()):
-            moments = {
+            optimizer = self._optimizer_of[p]
+            remembered = {
                 moment: checkpoint.tensor(f"optimizer.{moment}.{name}", p.shape).to(p.device)
-                for moment in MOMENTS
+                for moment in moments(optimizer)
             }
             step = torch.tensor(float(self.progress.step))
             if p.device.type == "cuda":
                 step = step.to(p.device)
-            self.optimizer.state[p] = {"step": step, **moments}
+            optimizer.state[p] = {"step": step, **remembered}
             if self.ema is not None:
                 self.ema[i].copy_(checkpoint.tensor(f"ema.{name}", p.shape))
 

@@ -23,7 +23,7 @@ from transformer.errors import InterruptedRun, UserError
 from transformer.precision import choose_precision
 from transformer.training.distributed import Ranks
 from transformer.training.logger import Metrics, clock, log
-from transformer.training.loss import batch_loss
+from transformer.training.regularization import training_loss
 from transformer.training.report import Report
 from transformer.training.saving import Saver
 from transformer.training.selection import Selection
@@ -162,13 +162,13 @@ class Trainer:
                 are as they were before that one.
         """
         state, step = self.state, self.state.progress.step + 1
-        state.optimizer.zero_grad(set_to_none=True)
+        state.model.zero_grad(set_to_none=True)
         loss_sum = torch.zeros((), device=self.ranks.device)
-        smoothing = self.config.training.label_smoothing
         with self.autocast():  # around all, so that weights become bfloat16 once an update
             for number, batch in update.batches:
                 seed_random(self.config.seed, step, number)
-                loss = batch_loss(state.model, batch.to(self.ranks.device), smoothing)
+                batch = batch.to(self.ranks.device)
+                loss = training_loss(state.model, batch, self.config.training)
                 (loss / update.num_tokens).backward()
                 loss_sum += loss.detach()
         stop = torch.tensor(float(bool(self.stop)), device=self.ranks.device)
