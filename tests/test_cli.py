@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,25 @@ def test_an_empty_line_is_translated_into_an_empty_line(
     assert len(done.lines) == 3
     assert done.lines[1] == ""
     assert done.lines[0]
+
+
+def test_ctrl_c_ends_a_translator_that_waits_for_a_line(trained_run: Path) -> None:
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    code += "from transformer.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "translate", str(trained_run)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            process.stdin.write(b"a\n")
+            process.stdin.flush()
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
 
 
 def test_lines_of_only_spaces_are_translated_into_empty_lines(

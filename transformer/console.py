@@ -27,9 +27,8 @@ def reading(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
     if path is None:
         if sys.stdin is None:
             raise UserError("standard input is closed; --input FILE reads a file")
-        # Not sys.stdin: a thread that waits there holds a lock that Python needs to exit.
-        with open(0, "rb", closefd=False) as stream:
-            yield stream, "standard input"
+        # Not sys.stdin, and never closed: both would wait for a thread that waits for input.
+        yield open(0, "rb", closefd=False), "standard input"  # noqa: SIM115
         return
     with open_bytes(path) as stream:
         yield stream, str(path)
