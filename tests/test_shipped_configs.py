@@ -1,6 +1,7 @@
 """Claims about the configurations in configs/."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,13 +63,13 @@ def test_the_recipe_for_small_data_is_what_the_best_of_multi30k_is_trained_with(
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("configs/sweeps/*.yaml")), ids=lambda x: x.stem)
 def test_a_shipped_sweep_asks_for_runs_that_can_be(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    sweep: Callable[[list[str]], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    import sweep
-
     monkeypatch.chdir(ROOT)
-    assert sweep.main([str(path), "--dry-run"]) == 0
+    assert sweep([str(path), "--dry-run"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 10
 
 
