@@ -4,6 +4,8 @@
     python scripts/prepare_multi30k.py --from FOLDER    # from a local copy
 
 FOLDER holds {train,val,test_2016_flickr}.{en,de}, plain or .gz, or is a copy of the hub's data set.
+The text is taken as it is: the authors' lower-cased, tokenised files are prepared with
+`--from FOLDER --output data/multi30k_tok` for configs/multi30k_en_de_best.yaml.
 The captions come from Flickr30k and may be used for non-commercial research and education only.
 """
 

@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,17 @@ def brief_model(trained_run: Path, tmp_path: Path) -> Path:
     trained.metadata["config"]["decoding"]["max_length_ratio"] = 0.0
     write_checkpoint(tmp_path / "x.safetensors", trained.tensors, trained.metadata)
     return tmp_path / "x.safetensors"
+
+
+@pytest.fixture
+def sweep(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[str]], int]]:
+    """Runs scripts/sweep.py in this process; returns its exit status."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
+    from sweep import main
+
+    logged = log.level, log.propagate, list(log.handlers)
+    yield main
+    log.level, log.propagate, log.handlers = logged
 
 
 @pytest.fixture

@@ -113,6 +113,10 @@ def test_settings_that_contradict_each_other_are_refused(
         ({"model": {"positions": "learned", "max_positions": 255}}, "exceeds model.max_positions"),
         ({"training": {"max_tokens": 255}}, "256 exceeds training.max_tokens 255"),
         ({"training": {"max_tokens": 511, "simcut": 3.0}}, "256 exceeds half of training.max_tok"),
+        (
+            {"data": {"train": [{**CORPUS, "tag": "<2de>"}]}},
+            "data.train.0.tag <2de> is not in tokenizer.user_symbols",
+        ),
         ({"validation": {"patience": 3}}, "needs data.validation"),
     ],
 )

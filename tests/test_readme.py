@@ -46,6 +46,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data" / "toy").symlink_to(ROOT / "data" / "toy")
     (folder / "scripts").symlink_to(ROOT / "scripts")
     (folder / "configs").mkdir()
+    for name in ("sweeps", "multi30k_en_de_best.yaml"):
+        (folder / "configs" / name).symlink_to(ROOT / "configs" / name)
     for name in ("toy", "multi30k_en_de"):
         config = load_config(
             ROOT / "configs" / f"{name}.yaml", [*SMALL, f"data.cache_dir={folder}/cache"]

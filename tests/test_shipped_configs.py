@@ -1,6 +1,7 @@
 """Claims about the configurations in configs/."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from transformer.config import Config
 from transformer.config_file import config_schema, dump_config, load_config, parse_config
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("toy", "multi30k_en_de", "iwslt14_de_en", "base", "big")
+NAMES = ("toy", "small_data", "iwslt14_de_en", "base", "big")
+NAMES += ("multi30k_en_de", "multi30k_en_de_best", "multi30k_both_ways")
 SHIPPED = [ROOT / "configs" / f"{name}.yaml" for name in NAMES]
 
 
@@ -35,12 +37,40 @@ def test_a_shipped_config_names_the_schema_for_editors(path: Path) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=NAMES)
 def test_the_languages_are_those_of_the_file_names(path: Path) -> None:
     data = load_config(path).data
-    corpora = [*data.train, *data.validation, *data.test.values()]
+    languages = data.source_language, data.target_language
     assert data.validation
     assert data.test
-    for corpus in corpora:
-        assert str(corpus.source).endswith(f".{data.source_language}")
-        assert str(corpus.target).endswith(f".{data.target_language}")
+    for corpus in data.corpora.values():
+        found = tuple(str(name).rsplit(".", 1)[1] for name in (corpus.source, corpus.target))
+        turned_around = corpus.tag == f"<2{languages[0]}>"
+        assert found == (languages[::-1] if turned_around else languages)
+
+
+def test_the_recipe_for_small_data_is_what_the_best_of_multi30k_is_trained_with() -> None:
+    small, best = (
+        load_config(ROOT / "configs" / f"{name}.yaml")
+        for name in NAMES
+        if "small" in name or "best" in name
+    )
+    assert (small.tokenizer, small.model, small.decoding) == (
+        best.tokenizer,
+        best.model,
+        best.decoding,
+    )
+    same = {"log_every": 0, "max_steps": 0, "decay_steps": 0}
+    assert {**small.training.model_dump(), **same} == {**best.training.model_dump(), **same}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/sweeps/*.yaml")), ids=lambda x: x.stem)
+def test_a_shipped_sweep_asks_for_runs_that_can_be(
+    path: Path,
+    sweep: Callable[[list[str]], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert sweep([str(path), "--dry-run"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 10
 
 
 def test_the_shipped_schema_is_the_one_that_the_code_gives() -> None:

@@ -246,6 +246,12 @@ class Config(Section):
                 "model.tie_embeddings is all, but tokenizer.joint is false: two vocabularies cannot"
                 " share one matrix; set tie_embeddings to decoder, or joint to true"
             )
+        for name, corpus in self.data.corpora.items():
+            if corpus.tag is not None and corpus.tag not in self.tokenizer.user_symbols:
+                raise ValueError(
+                    f"{name}.tag {corpus.tag} is not in tokenizer.user_symbols: add it there, so"
+                    " that it is one piece"
+                )
         if self.model.positions == "learned" and longest > table:
             raise ValueError(f"data.max_length {longest} exceeds model.max_positions {table}")
         for name in ("max_tokens", "batch_tokens"):

@@ -46,6 +46,10 @@ class CorpusConfig(Section):
     target_column: Text | None = None
     """Column of the target text, dotted if nested. Default: target language; of TSV, field 2."""
 
+    tag: Text | None = None
+    """Put before each source sentence, such as `<2de>` for the language to translate into; must be
+    one of tokenizer.user_symbols. What is translated later needs it too."""
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.source is None) != (self.target is None):
@@ -98,6 +102,15 @@ class DataConfig(Section):
     """Home of prepared data. Default: $XDG_CACHE_HOME/transformer or ~/.cache/transformer."""
     num_threads: Count = 0
     """Threads that prepare data; 0 takes all cores."""
+
+    @property
+    def corpora(self) -> dict[str, CorpusConfig]:
+        """All corpora by the dotted names of their settings."""
+        return {
+            **{f"data.train.{i}": corpus for i, corpus in enumerate(self.train)},
+            **{f"data.validation.{i}": corpus for i, corpus in enumerate(self.validation)},
+            **{f"data.test.{name}": corpus for name, corpus in self.test.items()},
+        }
 
 
 class TokenizerConfig(Section):

@@ -210,3 +210,9 @@ def test_columns_need_names_from_somewhere(tmp_path: Path) -> None:
     config = CorpusConfig(path=write(tmp_path / "x.jsonl", "{}\n"))
     with pytest.raises(UserError, match=r"data\.source_language"):
         list(read_pairs(config, DataConfig(train=[config])))
+
+
+def test_a_tag_stands_before_each_source_sentence_but_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("a dog\tein Hund\n \tleer\n")
+    found = read(tmp_path, path=str(tmp_path / "x.tsv"), tag="<2de>")
+    assert found == [Pair("<2de> a dog", "ein Hund", 1), Pair("", "leer", 2)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import signal
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from transformer.training import trainer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.run import train
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 SWEEP = """
 config: {folder}/config.yaml
 folder: {folder}/runs
@@ -33,15 +32,6 @@ recipes:
   tuned: {{init_from: "{{folder}}/slow/seed-{{seed}}", training.learning_rate: 1e-3}}
   averaged: {{runs_of: slow, average: 2, decoding.length_penalty: 0.5}}
 """
-
-
-@pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], int]:
-    """The command."""
-    monkeypatch.syspath_prepend(SCRIPTS)
-    import sweep
-
-    return sweep.main
 
 
 @pytest.fixture
@@ -68,9 +58,9 @@ def rows(file: Path) -> dict[str, list[str]]:
 
 
 def test_a_sweep_trains_each_run_once_and_its_table_says_what_it_found(
-    main: Callable, file: Path, corpus_folder: Path, capsys: pytest.CaptureFixture[str]
+    sweep: Callable, file: Path, corpus_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(file)]) == 0
+    assert sweep([str(file)]) == 0
     assert (file.parent / "runs" / "table.md").read_text() == capsys.readouterr().out
     found = rows(file)
     assert list(found) == ["plain", "slow", "tuned", "averaged"]
@@ -95,18 +85,18 @@ def test_a_sweep_trains_each_run_once_and_its_table_says_what_it_found(
             assert p_values == " ".join(f"{p:.3f}" for p in expected)
     assert not (file.parent / "runs" / "looks.tsv").exists()
     written = {path: path.stat().st_mtime_ns for path in file.parent.rglob("*.safetensors")}
-    assert main([str(file)]) == 0
+    assert sweep([str(file)]) == 0
     assert {path: path.stat().st_mtime_ns for path in written} == written
     again = rows(file)
     assert again == found
 
 
 def test_test_sets_are_looked_at_only_where_asked_and_each_look_is_noted(
-    main: Callable, file: Path
+    sweep: Callable, file: Path
 ) -> None:
     file.write_text(re.sub(r"  (slow|tuned|averaged): .*\n", "", file.read_text()))
     for _ in range(2):
-        assert main([str(file), "--test", "plain"]) == 0
+        assert sweep([str(file), "--test", "plain"]) == 0
     (one, two) = (file.parent / "runs" / "looks.tsv").read_text().splitlines()
     assert one.split("\t")[1:3] == ["plain/seed-1", "held"]
     assert two.split("\t")[1:3] == ["plain/seed-2", "held"]
@@ -114,7 +104,7 @@ def test_test_sets_are_looked_at_only_where_asked_and_each_look_is_noted(
 
 
 def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
-    main: Callable,
+    sweep: Callable,
     file: Path,
     make_config: Callable[..., Config],
     monkeypatch: pytest.MonkeyPatch,
@@ -131,13 +121,13 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
 
     interrupted: list[int] = []
     monkeypatch.setattr(trainer, "seed_random", interrupt)
-    assert main([str(file)]) == 128 + signal.SIGTERM
+    assert sweep([str(file)]) == 128 + signal.SIGTERM
     capsys.readouterr()
-    assert main([str(file), "--dry-run"]) == 0
+    assert sweep([str(file), "--dry-run"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("plain/seed-1: done: ")
     assert second.startswith("plain/seed-2: after step 4 of 6: training.max_steps=6")
-    assert main([str(file)]) == 0
+    assert sweep([str(file)]) == 0
     whole = make_config(
         "seed=2", "training.max_steps=6", "training.save_every=3", "validation.every=3", run="whole"
     )
@@ -148,9 +138,9 @@ def test_an_interrupted_sweep_goes_on_and_ends_in_the_same_bits(
 
 
 def test_a_dry_run_trains_nothing(
-    main: Callable, file: Path, capsys: pytest.CaptureFixture[str]
+    sweep: Callable, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(file), "--dry-run"]) == 0
+    assert sweep([str(file), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert lines[2] == (
@@ -161,11 +151,11 @@ def test_a_dry_run_trains_nothing(
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_done(
-    main: Callable, file: Path, capsys: pytest.CaptureFixture[str]
+    sweep: Callable, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = file.read_text().replace("slow: {training.learning_rate: 1e-4}", "slow: {init_from: x}")
     file.write_text(re.sub(r"  (tuned|averaged): .*\n", "", text).replace("[1, 2]", "[1]"))
-    assert main([str(file)]) == 1
+    assert sweep([str(file)]) == 1
     assert list(rows(file)) == ["plain"]
     assert "slow/seed-1: x: no such" in capsys.readouterr().err
 
@@ -186,7 +176,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_done(
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_before_anything_runs(
-    main: Callable,
+    sweep: Callable,
     file: Path,
     capsys: pytest.CaptureFixture[str],
     before: str,
@@ -196,47 +186,32 @@ def test_a_file_that_cannot_be_meant_is_refused_before_anything_runs(
     text = file.read_text()
     assert before in text
     file.write_text(text.replace(before, after, 1))
-    assert main([str(file)]) == 1
+    assert sweep([str(file)]) == 1
     assert re.search(f"sweep: .*{says}", capsys.readouterr().err)
     assert not (file.parent / "runs").exists()
 
 
 def test_a_recipe_whose_runs_were_trained_otherwise_is_refused(
-    main: Callable, file: Path, capsys: pytest.CaptureFixture[str]
+    sweep: Callable, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(re.sub(r"  (slow|tuned|averaged): .*\n", "", file.read_text()))
-    assert main([str(file)]) == 0
+    assert sweep([str(file)]) == 0
     text = file.read_text()
     file.write_text(text.replace("plain: {}", "plain: {decoding.length_penalty: 0.5}"))
-    assert main([str(file)]) == 0
+    assert sweep([str(file)]) == 0
     file.write_text(text.replace("plain: {}", "plain: {training.learning_rate: 1e-4}"))
     capsys.readouterr()
-    assert main([str(file)]) == 1
+    assert sweep([str(file)]) == 1
     error = capsys.readouterr().err
     assert "was trained with training.learning_rate 0.005, not 0.0001; give the recipe" in error
 
 
-def test_a_run_that_another_process_holds_is_left_to_it(main: Callable, file: Path) -> None:
-    import fcntl
-
+def test_a_run_that_another_process_holds_is_left_to_it(sweep: Callable, file: Path) -> None:
     file.write_text(re.sub(r"  (slow|tuned|averaged): .*\n", "", file.read_text()))
     run_dir = file.parent / "runs" / "plain" / "seed-1"
     run_dir.mkdir(parents=True)
     with (run_dir / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert main([str(file)]) == 0
+        assert sweep([str(file)]) == 0
     assert not list_checkpoints(run_dir)
     assert len(rows(file)["plain"][2].split()) == 1
-
-
-def test_it_runs_as_a_command(file: Path) -> None:
-    import subprocess
-
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "sweep.py"), str(file), "--test", "none"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "sweep: --test none: no such recipe" in done.stderr

@@ -59,7 +59,7 @@ def corpus_files(corpus: CorpusConfig) -> list[Path]:
 
 def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
     """Yields the pairs of a corpus. Spaces around a sentence are dropped, line breaks in it made
-    spaces.
+    spaces, and its tag put before a source sentence that is not empty.
 
     Raises:
         UserError: the corpus cannot be read, or is not what its format asks for.
@@ -72,7 +72,10 @@ def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
         "hub": _read_hub,
     }
     for src, tgt, line in readers[corpus.format](corpus, data):
-        yield Pair(_sentence(src), _sentence(tgt), line)
+        src = _sentence(src)
+        if corpus.tag is not None and src:
+            src = f"{corpus.tag} {src}"
+        yield Pair(src, _sentence(tgt), line)
 
 
 def _sentence(text: str) -> str:
