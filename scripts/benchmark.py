@@ -3,7 +3,7 @@
     python scripts/benchmark.py train --d-model 128 256 512 --repeats 5 --json train.json
     python scripts/benchmark.py train --contenders ours@bfloat16 plain@float32 compiled@bfloat16
     python scripts/benchmark.py translate
-    python scripts/benchmark.py data --pairs 1000000
+    python scripts/benchmark.py data --pairs 100000 1000000 --text-folder /tmp/text
 
 Every measurement is a fresh process, so that peaks of memory do not mix. The contenders take turns,
 each second round in the opposite order, and the table gives medians over the rounds. No data is
@@ -15,12 +15,17 @@ Contenders are named NAME or NAME@PRECISION.
              through torch.compile; marian: Hugging Face's MarianMTModel in the plain loop
              (a default where `transformers` is installed)
   translate  greedy, beam5: ours; plain: torch.nn.Transformer, greedy, reading the prefix anew
-  data       ours: read, filter, train a tokenizer, encode; second: the same again, from the cache;
+  data       ours: read, filter, train a tokenizer, encode; start: a run on what is prepared;
              spm, spm-all-cores: SentencePiece alone, encoding the same lines
-Columns: `all tokens` are source and target without padding; `GFLOP/s` counts the matrix products
-that the real tokens need; `of ceiling` is its share of what matrix products of the model's shapes
-reach on this device; `peak` is the growth of resident memory since before the model was built (on a
-GPU: memory allocated there); `/ plain` is the speed over that of the first contender `plain`.
+Columns of train and translate: `all tokens` are source and target without padding; `GFLOP/s` counts
+the matrix products that the real tokens need; `of ceiling` is its share of what matrix products of
+the model's shapes reach on this device; `peak` is the growth of resident memory since before the
+model was built (on a GPU: memory allocated there); `/ plain` is the speed over that of the first
+contender `plain`.
+Columns of data: `pairs/s` leaves out the training of the tokenizer, which sees a sample and does
+not grow with the corpus; `resident` is the most memory of the whole process; `start` goes from the
+start of the interpreter until data is ready, `first update` from there; `waiting` is the share of
+time that the training of a small model then waits for data; the plan is that of an epoch.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import benchmark_measures as measures
-from benchmark_work import Precision, Work, machine, write_text
+from benchmark_data import measure_preparation, write_text
+from benchmark_work import Precision, Work, machine
 
 from transformer.errors import UserError
 
@@ -49,20 +55,23 @@ PRECISIONS = get_args(Precision)
 CONTENDERS = {
     "train": ("ours", "plain", "sorted", "compiled", "marian"),
     "translate": ("greedy", "beam5", "plain"),
-    "data": ("ours", "second", "spm", "spm-all-cores"),
+    "data": ("ours", "start", "spm", "spm-all-cores"),
 }
 HAS_MARIAN = find_spec("transformers") is not None
 DEFAULTS = {
     "train": ["ours", "plain", "sorted", *(["marian"] if HAS_MARIAN else [])],
     "translate": ["greedy", "beam5", "plain"],
-    "data": ["ours", "second", "spm", "spm-all-cores"],
+    "data": ["ours", "start", "spm", "spm-all-cores"],
 }
-BASELINES = ("plain", "sorted", "spm")
+PATHS = ("json", "text_folder")
+BASELINES = ("plain", "sorted", "spm-all-cores")
+SIZES = ("d_model", "pairs")
 SPEEDS = {"train": "target_tokens_per_s", "translate": "tokens_per_s", "data": "pairs_per_s"}
 LOADED_FIRST = {"train": ["torch._dynamo"], "translate": [], "data": ["datasets"]}
 """Large libraries that the first use of others loads; loaded before, they are in no measurement."""
 COLUMNS = {
     "d_model": ("d_model", "{}"),
+    "pairs": ("pairs", "{:,}"),
     "contender": ("", "{}"),
     "precision": ("precision", "{}"),
     "target_tokens_per_s": ("target tokens/s", "{:,.0f}"),
@@ -75,12 +84,18 @@ COLUMNS = {
     "tokenizer_s": ("tokenizer s", "{:.2f}"),
     "encode_s": ("encode s", "{:.2f}"),
     "total_s": ("total s", "{:.2f}"),
+    "resident_mib": ("resident MiB", "{:,.0f}"),
+    "disk_bytes": ("disk bytes/pair", "{:,.0f}"),
+    "start_s": ("start s", "{:.2f}"),
+    "first_update_s": ("first update s", "{:.2f}"),
+    "waiting": ("waiting", "{:.2%}"),
     "plan_s": ("plan s/million", "{:.2f}"),
+    "plan_bytes": ("plan bytes/pair", "{:.1f}"),
     "peak_mib": ("peak MiB", "{:,.0f}"),
     "padding": ("padding", "{:.0%}"),
     "times_plain": ("/ plain", "{:.2f}x"),
     "times_sorted": ("/ sorted", "{:.2f}x"),
-    "times_spm": ("/ spm", "{:.2f}x"),
+    "times_spm-all-cores": ("/ spm-all-cores", "{:.2f}x"),
 }
 """Key in the JSON -> head and format of the column, left out where no row has it."""
 
@@ -135,18 +150,22 @@ def run_models(command: str, work: Work, contenders: list[str], repeats: int) ->
     return rows
 
 
-def run_data(work: Work, contenders: list[str], repeats: int) -> list[dict]:
+def run_data(
+    work: Work, contenders: list[str], repeats: int, text_folder: Path | None
+) -> list[dict]:
     """Measures preparation of a corpus; `ours` is always first, as the others use its cache."""
     found: dict[str, list[Numbers]] = {name: [] for name in dict.fromkeys(["ours", *contenders])}
-    for order in rounds([name for name in found if name != "ours"], repeats):
-        with tempfile.TemporaryDirectory() as folder:
-            in_fresh_process(write_text, work, Path(folder))
-            for name in ["ours", *order]:
-                numbers = in_fresh_process(measures.measure_preparation, work, name, Path(folder))
-                found[name].append(numbers)
-                tell(work, name, found[name])
+    with tempfile.TemporaryDirectory() as folder:
+        text = text_folder or Path(folder)
+        in_fresh_process(write_text, work, text)
+        for order in rounds([name for name in found if name != "ours"], repeats):
+            with tempfile.TemporaryDirectory(dir=text) as cache:
+                for name in ["ours", *order]:
+                    numbers = in_fresh_process(measure_preparation, work, name, text, Path(cache))
+                    found[name].append(numbers)
+                    tell(work, name, found[name])
     return [
-        {"contender": name, **medians(numbers), "rounds": numbers}
+        {"pairs": work.pairs, "contender": name, **medians(numbers), "rounds": numbers}
         for name, numbers in found.items()
     ]
 
@@ -155,7 +174,7 @@ def tell(work: Work, label: str, found: list[Numbers]) -> None:
     """Says on stderr what the last measurement of a contender gave."""
     if found:
         key, value = next(iter(found[-1].items()))
-        size = f"d_model {work.d_model}  " if work.d_model else ""
+        size = f"d_model {work.d_model}  " if work.d_model else f"{work.pairs:,} pairs  "
         print(f"{size}{label}: {key} {value:,.1f}", file=sys.stderr)
 
 
@@ -164,8 +183,8 @@ def add_speeds(rows: list[dict], key: str) -> None:
     for row in rows:
         for name in BASELINES:
             same = [r for r in rows if r["contender"] == name]
-            base = next((r for r in same if r.get("d_model") == row.get("d_model")), None)
-            if base is not None:
+            base = next((r for r in same if all(r.get(x) == row.get(x) for x in SIZES)), None)
+            if base is not None and key in row:
                 row[f"times_{name}"] = row[key] / base[key]
 
 
@@ -209,7 +228,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         option("--threads", 0, "threads of each process; 0 is torch's choice")
         option("--seed", 1, "seed of the workload")
         if name == "data":
-            option("--pairs", 100_000, "pairs of sentences")
+            sub.add_argument("--pairs", type=int, nargs="+", default=[100_000], help="sizes")
+            sub.add_argument("--text-folder", type=Path, help="keeps the text for another time")
         else:
             sub.add_argument("--d-model", type=int, nargs="+", default=[256], help="widths")
             option("--layers", 3, "layers of encoder and of decoder")
@@ -229,8 +249,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> dict:
     """Measures what the command line asks for; returns all figures."""
-    settings = {name: value for name, value in vars(options).items() if name != "json"}
-    names = {field.name for field in fields(Work)} & settings.keys() - {"d_model"}
+    settings = {name: value for name, value in vars(options).items() if name not in PATHS}
+    names = {field.name for field in fields(Work)} & settings.keys() - {"d_model", "pairs"}
     work = Work(**{name: settings[name] for name in names})
     rows: list[dict] = []
     if options.command == "train" and not HAS_MARIAN:
@@ -238,7 +258,9 @@ def run(options: argparse.Namespace) -> dict:
     for library in LOADED_FIRST[options.command]:
         import_module(library)
     if options.command == "data":
-        rows = run_data(work, options.contenders, options.repeats)
+        for pairs in options.pairs:
+            sized = replace(work, pairs=pairs)
+            rows += run_data(sized, options.contenders, options.repeats, options.text_folder)
     else:
         for d_model in options.d_model:
             sized = replace(work, d_model=d_model)

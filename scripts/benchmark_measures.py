@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import cast
 
 import numpy as np
-import sentencepiece
 import torch
 from benchmark_baselines import MarianLogits, PlainLoop, PlainTransformer, plain_greedy
 from benchmark_work import SyntheticCorpus, Work, now, peak_mib, resident_peak, training_flops
 from torch import Tensor, nn
 
-from transformer.config import Config, CorpusConfig, DataConfig, TokenizerConfig
-from transformer.data.batching import Prefetcher, micro_batches, pad, plan_epoch
-from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
+from transformer.config import Config
+from transformer.data.batching import Prefetcher, micro_batches, pad
+from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import START, Update, iterate_updates
 from transformer.decoding.search import SearchOptions, beam_search
@@ -150,52 +145,3 @@ def measure_ceiling(work: Work) -> dict[str, float]:
             seconds.append(now(device) - started_at)
         best = max(best, 2 * work.batch_tokens * k * n / float(np.median(seconds)) / 1e9)
     return {"gflop_per_s": best}
-
-
-def measure_preparation(work: Work, contender: str, folder: Path) -> dict[str, float]:
-    """Prepares the corpus in `folder`: `ours` and again as `second start`; `spm` is SentencePiece
-    alone, encoding the same lines in one thread (`spm-all-cores`: in as many as there are cores).
-    """
-    work.start()
-    data = DataConfig(
-        train=[CorpusConfig(source=str(folder / "src"), target=str(folder / "tgt"))],
-        cache_dir=str(folder / "cache"),
-        num_threads=work.threads,
-    )
-    tokenizer = TokenizerConfig(vocab_size=work.vocab_size)
-    config = Config(run_dir="unused", data=data, tokenizer=tokenizer)
-    cpu = torch.device("cpu")
-    before, started_at = resident_peak(), now(cpu)
-    raw = load_corpora(data.train, data)
-    read_at = now(cpu)
-    tokenizers = prepare_tokenizers(config, raw)
-    trained_at = now(cpu)
-    if contender.startswith("spm"):
-        model, threads = tokenizers.source.model, 1 if contender == "spm" else os.cpu_count()
-        seconds = spm_seconds(model, folder, threads or 1)
-        return {"pairs_per_s": work.pairs / seconds, "encode_s": seconds, "total_s": seconds}
-    encoded = encode_corpus(raw, tokenizers, data, filters=True)
-    done_at = now(cpu)
-    lengths = np.resize(encoded.lengths, 1_000_000)
-    planned_at = now(cpu)
-    deque(plan_epoch(lengths, work.batch_tokens, work.seed, epoch=1), maxlen=0)
-    return {
-        "pairs_per_s": work.pairs / (done_at - started_at),
-        "read_s": read_at - started_at,
-        "tokenizer_s": trained_at - read_at,
-        "encode_s": done_at - trained_at,
-        "total_s": done_at - started_at,
-        "plan_s": now(cpu) - planned_at,
-        "peak_mib": peak_mib(cpu, before),
-    }
-
-
-def spm_seconds(model: bytes, folder: Path, num_threads: int) -> float:
-    """Times SentencePiece's own encoding of both sides, reading included."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    started_at = time.perf_counter()
-    for name in ("src", "tgt"):
-        with open(folder / name, encoding="utf-8") as file:
-            while lines := [line.rstrip("\n") for line in islice(file, 10_000)]:
-                processor.encode(lines, num_threads=num_threads)
-    return time.perf_counter() - started_at

@@ -13,7 +13,6 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -99,13 +98,18 @@ class SyntheticCorpus:
 
     def __init__(self, num_pairs: int, vocab_size: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        lengths = np.exp(rng.normal(np.log(18), 0.45, num_pairs))
-        ratios = np.exp(rng.normal(0.0, 0.15, num_pairs))
-        self.src_lengths = np.clip(lengths, 3, MAX_LENGTH).astype(np.int32)
-        self.tgt_lengths = np.clip(lengths * ratios, 3, MAX_LENGTH).astype(np.int32)
+        self.src_lengths, self.tgt_lengths = self.random_lengths(num_pairs, rng)
         self.lengths = np.maximum(self.src_lengths, self.tgt_lengths)
         self.src = _random_ids(self.src_lengths, vocab_size, rng)
         self.tgt = _random_ids(self.tgt_lengths, vocab_size, rng)
+
+    @staticmethod
+    def random_lengths(num_pairs: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draws the lengths of source and target."""
+        lengths = np.exp(rng.normal(np.log(18), 0.45, num_pairs))
+        ratios = np.exp(rng.normal(0.0, 0.15, num_pairs))
+        src, tgt = (np.clip(x, 3, MAX_LENGTH).astype(np.int32) for x in (lengths, lengths * ratios))
+        return src, tgt
 
     def ids(self, indices: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Returns source and target ids of the pairs, end of sentence last."""
@@ -131,22 +135,6 @@ def training_flops(work: Work, src_lengths: np.ndarray, tgt_lengths: np.ndarray)
     memory = s * 4 * d * d
     decoder = t * (12 * d * d + 4 * d * f) + 2 * d * t * (t + 1) + 4 * d * s * t
     return 3 * float((layers * (encoder + memory + decoder) + 2 * d * v * t).sum())
-
-
-def write_text(work: Work, folder: Path) -> None:
-    """Writes a parallel corpus of made-up words, whose frequencies follow Zipf's law."""
-    rng = np.random.default_rng(work.seed)
-    corpus = SyntheticCorpus(work.pairs, work.vocab_size, work.seed)
-    letters = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
-    likely = 1 / np.arange(1, 27)
-    for name, lengths in (("src", corpus.src_lengths), ("tgt", corpus.tgt_lengths)):
-        spelled = rng.choice(letters, (20_000, 9), p=likely / likely.sum())
-        sizes = rng.integers(2, 10, len(spelled))
-        words = ["".join(word[:size]) for word, size in zip(spelled, sizes, strict=True)]
-        with open(folder / name, "w", encoding="utf-8") as file:
-            for length in lengths:
-                ranks = np.exp(rng.uniform(0, np.log(len(words)), length)).astype(int)
-                file.write(" ".join(words[i] for i in ranks) + "\n")
 
 
 def now(device: torch.device) -> float:

@@ -22,8 +22,8 @@ ROWS = [
     decoding.arrivals decoding.ensemble
     """,
     """
-    strict_yaml data.lines data.cache data.segmentation data.batching model.attention
-    training.distributed training.logger evaluation
+    strict_yaml data.lines data.cache data.segmentation data.batching data.parallel
+    data.duplicates model.attention training.distributed training.logger evaluation
     """,
     "config_file console model.layers data.tokenizer data.reading",
     "model.transformer data.encoding data.tokenizer_training training.optimizer",

@@ -92,7 +92,7 @@ def test_ids_are_those_of_the_texts(folder: Folder) -> None:
     some = np.array([7, 0, 299, 7])
     assert [ids.tolist() for ids in corpus.ids(some)[0]] == [src[i] for i in some]
     assert corpus.texts(some)[1] == [pairs[i][1] for i in some]
-    assert corpus.ids(some)[0][0].dtype == np.int32
+    assert corpus.ids(some)[0][0].dtype == np.uint16
 
 
 def test_a_corpus_larger_than_a_chunk_is_the_same_with_any_number_of_threads(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer.data.encoding import first_occurrences, in_parallel, num_cores
+from transformer.data.duplicates import first_occurrences
+from transformer.data.parallel import in_parallel, num_cores
 
 
 @given(values=st.lists(st.integers(0, 9)))

@@ -4,14 +4,22 @@ import gzip
 import json
 import socket
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from transformer.config import CorpusConfig, DataConfig
-from transformer.data.reading import Pair, read_pairs
+from transformer.data.reading import ROWS_AT_ONCE, read_pairs
 from transformer.errors import UserError
+
+
+class Pair(NamedTuple):
+    src: str
+    tgt: str
+    line: int
+
 
 PAIRS = [
     Pair("a \u2028dog", 'ein "Hund', 1),
@@ -26,7 +34,9 @@ def read(tmp_path: Path, **corpus: str) -> list[Pair]:
     languages = {"source_language": "en", "target_language": "de"}
     config = CorpusConfig(**corpus)
     data = DataConfig(train=[config], cache_dir=str(tmp_path / "cache"), **languages)
-    return list(read_pairs(config, data))
+    stretches = list(read_pairs(config, data))
+    assert all(len(pairs.src) == ROWS_AT_ONCE for pairs in stretches[:-1])
+    return [Pair(*pair) for pairs in stretches for pair in zip(*pairs, strict=True)]
 
 
 def write(path: Path, text: str) -> str:

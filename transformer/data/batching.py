@@ -21,6 +21,9 @@ from transformer.model.packing import Packing, copy_to
 
 T = TypeVar("T")
 
+EXAMPLES_AT_ONCE = 1 << 20
+"""So many examples of an epoch are laid out at a time."""
+
 
 class Batch(NamedTuple):
     """Sentences side by side, padded at the end with 0.
@@ -64,14 +67,23 @@ def plan_epoch(
         seed: the run's seed.
         epoch: counts from 1.
     """
-    order = np.random.default_rng((seed, epoch)).permutation(len(lengths))
-    ends = np.cumsum(lengths[order], dtype=np.int64)
-    first, taken = 0, 0
+    kind = np.uint32 if len(lengths) < 1 << 32 else np.uint64  # half the memory, the same order
+    order = np.random.default_rng((seed, epoch)).permutation(np.arange(len(lengths), dtype=kind))
+    first = 0
     while first < len(order):
-        after = int(np.searchsorted(ends, taken + batch_tokens, side="right"))
-        after = max(after, first + 1)
-        yield order[first:after]
-        first, taken = after, int(ends[after - 1])
+        # An example has a token at least, so an update ends within batch_tokens of them.
+        stretch = order[first : first + batch_tokens + EXAMPLES_AT_ONCE]
+        is_last = first + len(stretch) == len(order)
+        ends = np.cumsum(lengths[stretch], dtype=np.int64)
+        start, taken = 0, 0
+        while start < len(stretch):
+            after = int(np.searchsorted(ends, taken + batch_tokens, side="right"))
+            after = max(after, start + 1)
+            if after == len(stretch) and not is_last:
+                break  # it may go on beyond the stretch
+            yield stretch[start:after]
+            start, taken = after, int(ends[after - 1])
+        first += start
 
 
 def micro_batches(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:

@@ -10,11 +10,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import sentencepiece
 
 from transformer.config import Config, CorpusConfig, DataConfig
@@ -23,11 +25,11 @@ from transformer.data.encoding import (
     EncodedCorpus,
     FilterReport,
     Filters,
-    Rows,
     corpus_names,
     encode_rows,
+    read_batches,
 )
-from transformer.data.reading import Pair, corpus_files, corpus_name, load_hub, read_pairs
+from transformer.data.reading import corpus_files, corpus_name, load_hub, read_pairs
 from transformer.data.tokenizer import Tokenizer, Tokenizers
 from transformer.data.tokenizer_training import train_tokenizer
 from transformer.errors import UserError
@@ -37,10 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EncodedCorpus", "FilterReport", "encode_corpus", "load_corpora", "prepare_tokenizers"]
 
-ROWS_IN_BATCH = 20_000
 OF_TRAINING = ("source_sampling", "target_sampling", "sampling_until")
 """Settings of the tokenizer that do not change what it is."""
-FORMAT = 1
+FORMAT = 2
 """Counts up when prepared data changes its form or meaning."""
 
 log = logging.getLogger("transformer")
@@ -90,30 +91,35 @@ def _write_pairs(corpora: Sequence[CorpusConfig], data: DataConfig, folder: Path
     schema = pa.schema(
         {"src": pa.string(), "tgt": pa.string(), "corpus": pa.int32(), "line": pa.int64()}
     )
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     num_pairs = 0
+
+    def write(batch: pa.RecordBatch) -> None:
+        for column in batch.columns[:2]:
+            for buffer in column.buffers()[1:]:
+                digest.update(buffer)
+        out.write_batch(batch)
+
     with (
         pa.OSFile(str(folder / "pairs.arrow"), "wb") as sink,
         pa.ipc.new_stream(sink, schema) as out,
+        ThreadPoolExecutor(1) as writer,  # while this thread reads on
     ):
+        written: Future[None] | None = None
         for number, corpus in enumerate(corpora):
-            for pairs in _batches(read_pairs(corpus, data)):
-                src, tgt, lines = zip(*pairs, strict=True)
-                batch = pa.record_batch([src, tgt, [number] * len(lines), lines], schema=schema)
-                for column in batch.columns[:2]:
-                    for buffer in column.buffers()[1:]:
-                        digest.update(buffer)
-                out.write_batch(batch)
-                num_pairs += len(lines)
+            for src, tgt, lines in read_pairs(corpus, data):
+                columns = [src, tgt, np.full(len(src), number), lines]
+                batch = pa.record_batch(columns, schema=schema)
+                if written is not None:
+                    written.result()
+                written = writer.submit(write, batch)
+                num_pairs += len(src)
+        if written is not None:
+            written.result()
     if num_pairs == 0:
         names = ", ".join(map(corpus_name, corpora))
         raise UserError(f"{names}: there are no pairs of sentences")
     (folder / "digest").write_text(digest.hexdigest(), encoding="utf-8")
-
-
-def _batches(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    while batch := list(islice(pairs, ROWS_IN_BATCH)):
-        yield batch
 
 
 def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:
@@ -172,7 +178,7 @@ class _Sample:
     suffice."""
 
     def __init__(self, dataset: Dataset, columns: list[str], limit: int) -> None:
-        self._rows = Rows(dataset)
+        self._dataset = dataset
         self._columns = columns
         self._total = len(dataset)
         self._taken = min(self._total, max(1, limit // len(columns)))
@@ -181,11 +187,11 @@ class _Sample:
         return self._taken * len(self._columns)
 
     def __iter__(self) -> Iterator[str]:
-        for start in self._rows.starts():
-            sides = self._rows.columns(start, *self._columns)
-            for row, texts in enumerate(zip(*sides, strict=True), start):
-                if (row + 1) * self._taken // self._total > row * self._taken // self._total:
-                    yield from texts
+        for start, batch in read_batches(self._dataset):
+            rows = np.arange(start, start + batch.num_rows + 1) * self._taken // self._total
+            chosen = batch.take(np.flatnonzero(rows[1:] > rows[:-1]))
+            sides = [chosen.column(name).to_pylist() for name in self._columns]
+            yield from chain.from_iterable(zip(*sides, strict=True))
 
 
 def encode_corpus(

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import pickle
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from transformer.data.duplicates import first_of_equals, hash_pairs
+from transformer.data.parallel import in_parallel
 from transformer.data.tokenizer import Tokenizers
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset
 
-T = TypeVar("T")
-
-ROWS_AT_ONCE = 10_000
 EXAMPLES = 3
 MANY_DROPPED = 0.05
-FILES = {"src": np.int32, "tgt": np.int32, "src_ends": np.int64, "tgt_ends": np.int64}
-FILES |= {"lengths": np.int32, "rows": np.int64}
 EMPTY, TOO_LONG, RATIO, DUPLICATE = "empty", "too long", "ratio", "duplicate"
 
 
@@ -73,10 +66,10 @@ class FilterReport:
         """Counts the pairs of one chunk, of corpora with these names."""
         self.total += chunk.num_rows
         self.kept += len(chunk.rows)
-        for reason, places in chunk.dropped.items():
+        for reason, (count, places) in chunk.dropped.items():
             assert filters is not None
             self.meanings[reason] = filters.meaning(reason)
-            self.dropped[reason] = self.dropped.get(reason, 0) + len(places)
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
             examples = self.examples.setdefault(reason, [])
             for corpus, line in places[: EXAMPLES - len(examples)]:
                 examples.append(f"{names[corpus]}:{line}")
@@ -102,8 +95,8 @@ class FilterReport:
 
 
 class Chunk(NamedTuple):
-    """The kept pairs of some rows: flat ids and lengths of each side, and the rows; and what was
-    dropped."""
+    """The kept pairs of some rows: flat ids and lengths of each side, and the rows; and how many
+    pairs were dropped by which reason, with corpus and line of the first ones."""
 
     src: np.ndarray
     src_lengths: np.ndarray
@@ -111,25 +104,23 @@ class Chunk(NamedTuple):
     tgt_lengths: np.ndarray
     rows: np.ndarray
     num_rows: int
-    dropped: dict[str, list[tuple[int, int]]]
+    dropped: dict[str, tuple[int, list[tuple[int, int]]]]
 
 
-class Rows:
-    """Reads stretches of a data set. Each is mapped anew, so that memory does not fill with what
-    was read."""
+def read_batches(dataset: Dataset) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
+    """Yields the rows of a data set as they were written, some thousands at a time, each with the
+    number of its first row.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._pickled = pickle.dumps(dataset.with_format("arrow"))
-        self._size = len(dataset)
+    They are read into memory that is freed: of a mapped file all that was read would stay resident.
+    """
+    import pyarrow as pa
 
-    def starts(self) -> range:
-        """Returns where each stretch starts."""
-        return range(0, self._size, ROWS_AT_ONCE)
-
-    def columns(self, start: int, *names: str) -> list[list]:
-        """Returns columns of one stretch as lists."""
-        table = pickle.loads(self._pickled)[start : start + ROWS_AT_ONCE]
-        return [table.column(name).to_pylist() for name in names]
+    start = 0
+    path = dataset.cache_files[0]["filename"]
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as batches:
+        for batch in batches:
+            yield start, batch
+            start += batch.num_rows
 
 
 def encode_rows(
@@ -141,25 +132,35 @@ def encode_rows(
 ) -> None:
     """Encodes a data set into files in `folder`; what is in memory does not grow with it.
 
-    Only the search for duplicates holds 25 bytes for each pair while it lasts. SentencePiece works
-    outside Python's lock, so threads use all cores.
+    Only the search for duplicates holds a byte for each pair. SentencePiece works outside Python's
+    lock, so threads use all cores.
     """
-    rows = Rows(dataset)
     first_seen = None
     if filters is not None and filters.drop_duplicates:
-        hashes = list(in_parallel(partial(_hash_chunk, rows), rows.starts(), num_threads))
-        first_seen = first_occurrences(np.concatenate(hashes))
-    encode = partial(_encode_chunk, rows, tokenizers, filters, first_seen)
+        hashes = in_parallel(_hash_batch, read_batches(dataset), num_threads)
+        first_seen = first_of_equals(hashes, len(dataset), folder)
+    encode = partial(_encode_batch, tokenizers, filters, first_seen)
     report = FilterReport()
     names = corpus_names(dataset)
+    kinds = file_types(tokenizers)
     with ExitStack() as stack:
-        files = {name: stack.enter_context(open(folder / f"{name}.bin", "wb")) for name in FILES}
+        files = {
+            name: stack.enter_context(open(folder / f"{name}.{kind}", "wb"))
+            for name, kind in kinds.items()
+        }
         ends = {"src": 0, "tgt": 0}
-        for chunk in in_parallel(encode, rows.starts(), num_threads):
+        for chunk in in_parallel(encode, read_batches(dataset), num_threads):
             for name, array in _file_arrays(chunk, ends).items():
-                files[name].write(array.astype(FILES[name], copy=False).data)
+                files[name].write(array.astype(kinds[name], copy=False).data)
             report.add(chunk, filters, names)
     (folder / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
+
+
+def file_types(tokenizers: Tokenizers) -> dict[str, str]:
+    """Returns the type of the numbers in each file; two bytes for an id where they suffice."""
+    sizes = {"src": tokenizers.source.vocab_size, "tgt": tokenizers.target.vocab_size}
+    ids = {name: "uint16" if size <= 1 << 16 else "int32" for name, size in sizes.items()}
+    return {**ids, "src_ends": "int64", "tgt_ends": "int64", "lengths": "int32", "rows": "int64"}
 
 
 def _file_arrays(chunk: Chunk, ends: dict[str, int]) -> dict[str, np.ndarray]:
@@ -183,38 +184,39 @@ def corpus_names(dataset: Dataset) -> list[str]:
     return dataset.info.description.split("\n")
 
 
-def _encode_chunk(
-    rows: Rows,
+def _encode_batch(
     tokenizers: Tokenizers,
     filters: Filters | None,
     first_seen: np.ndarray | None,
-    start: int,
+    numbered: tuple[int, pyarrow.RecordBatch],
 ) -> Chunk:
-    src_texts, tgt_texts, corpora, lines = rows.columns(start, "src", "tgt", "corpus", "line")
+    start, batch = numbered
+    src_texts, tgt_texts = (batch.column(name).to_pylist() for name in ("src", "tgt"))
     src, src_lengths = _flat(tokenizers.source.encode(src_texts))
     tgt, tgt_lengths = _flat(tokenizers.target.encode(tgt_texts))
-    every = np.arange(len(src_texts))
+    every = np.arange(start, start + len(src_texts))
     if filters is None:
-        return Chunk(src, src_lengths, tgt, tgt_lengths, start + every, len(every), {})
+        return Chunk(src, src_lengths, tgt, tgt_lengths, every, len(every), {})
     longer, shorter = np.maximum(src_lengths, tgt_lengths), np.minimum(src_lengths, tgt_lengths)
     blank = np.array([not (s and t) for s, t in zip(src_texts, tgt_texts, strict=True)], dtype=bool)
     wrong = {EMPTY: blank, TOO_LONG: longer > filters.max_length}
     if filters.max_ratio is not None:
         wrong[RATIO] = longer - 1 > filters.max_ratio * (shorter - 1)
     if first_seen is not None:
-        wrong[DUPLICATE] = ~first_seen[start : start + len(every)]
+        wrong[DUPLICATE] = ~first_seen[every]
     keep, dropped = np.ones(len(every), dtype=bool), {}
     for reason, is_wrong in wrong.items():
         found = np.flatnonzero(keep & is_wrong)
         if len(found):
-            dropped[reason] = [(corpora[i], lines[i]) for i in found]
+            first = batch.select(["corpus", "line"]).take(found[:EXAMPLES]).to_pylist()
+            dropped[reason] = len(found), [(row["corpus"], row["line"]) for row in first]
         keep &= ~is_wrong
     return Chunk(
         src[np.repeat(keep, src_lengths)],
         src_lengths[keep],
         tgt[np.repeat(keep, tgt_lengths)],
         tgt_lengths[keep],
-        start + every[keep],
+        every[keep],
         len(every),
         dropped,
     )
@@ -227,54 +229,9 @@ def _flat(sequences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return flat, lengths
 
 
-def _hash_chunk(rows: Rows, start: int) -> np.ndarray:
-    pairs = zip(*rows.columns(start, "src", "tgt"), strict=True)
-    digests = (
-        hashlib.blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest() for src, tgt in pairs
-    )
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
-
-
-def first_occurrences(values: np.ndarray) -> np.ndarray:
-    """Returns True for each value that did not come before."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    first = np.ones(len(values), dtype=bool)
-    first[order[1:][ordered[1:] == ordered[:-1]]] = False
-    return first
-
-
-def in_parallel(work: Callable[[int], T], tasks: Iterable[int], num_threads: int) -> Iterator[T]:
-    """Yields the results in order, computing only a few ahead.
-
-    Args:
-        work: a function of one task.
-        tasks: what to call it with.
-        num_threads: how many to do at once; 0 takes all cores.
-    """
-    num_threads = num_threads or num_cores()
-    if num_threads == 1:
-        yield from map(work, tasks)
-        return
-    with ThreadPoolExecutor(num_threads) as pool:
-        pending: deque[Future[T]] = deque()
-        try:
-            for task in tasks:
-                pending.append(pool.submit(work, task))
-                if len(pending) > 2 * num_threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-def num_cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _hash_batch(numbered: tuple[int, pyarrow.RecordBatch]) -> np.ndarray:
+    _, batch = numbered
+    return hash_pairs(batch.column("src").to_pylist(), batch.column("tgt").to_pylist())
 
 
 class EncodedCorpus:
@@ -289,10 +246,9 @@ class EncodedCorpus:
     def __init__(self, folder: Path, dataset: Dataset, digest: str) -> None:
         self.digest = digest
         self._dataset = dataset.select_columns(["src", "tgt"])
-        arrays = {name: _mapped(folder / f"{name}.bin", kind) for name, kind in FILES.items()}
-        self._src, self._src_ends = arrays["src"], arrays["src_ends"]
-        self._tgt, self._tgt_ends = arrays["tgt"], arrays["tgt_ends"]
-        self.lengths, self._rows = arrays["lengths"], arrays["rows"]
+        self._src, self._src_ends = _mapped(folder, "src"), _mapped(folder, "src_ends")
+        self._tgt, self._tgt_ends = _mapped(folder, "tgt"), _mapped(folder, "tgt_ends")
+        self.lengths, self._rows = _mapped(folder, "lengths"), _mapped(folder, "rows")
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         self.report = FilterReport(**report)
 
@@ -300,8 +256,7 @@ class EncodedCorpus:
         return len(self.lengths)
 
     def ids(self, indices: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Returns source and target ids of some pairs, each with its end of sentence; int32
-        views."""
+        """Returns source and target ids of some pairs, each with its end of sentence: views."""
         return (
             _slices(self._src, self._src_ends, indices),
             _slices(self._tgt, self._tgt_ends, indices),
@@ -313,7 +268,10 @@ class EncodedCorpus:
         return rows["src"], rows["tgt"]
 
 
-def _mapped(path: Path, kind: type) -> np.ndarray:
+def _mapped(folder: Path, name: str) -> np.ndarray:
+    """Maps an array whose file is named for the type of its numbers, such as `src.uint16`."""
+    (path,) = folder.glob(f"{name}.*")
+    kind = path.suffix.removeprefix(".")
     if path.stat().st_size == 0:
         return np.empty(0, dtype=kind)
     return np.asarray(np.memmap(path, dtype=kind, mode="r"))

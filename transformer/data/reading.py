@@ -8,23 +8,25 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from transformer.config import CorpusConfig, DataConfig
 from transformer.data.cache import cache_dir
-from transformer.data.lines import open_lines
+from transformer.data.lines import LINES_AT_ONCE, open_line_lists
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow
 
-ROWS_AT_ONCE = 10_000
+ROWS_AT_ONCE = LINES_AT_ONCE
 
 
-class Pair(NamedTuple):
-    """A sentence and its translation, stripped, and the line or row that they stand in, from 1."""
+class Pairs(NamedTuple):
+    """Some sentences, their translations, and the lines or rows that they stand in, from 1."""
 
-    src: str
-    tgt: str
-    line: int
+    src: list[str]
+    tgt: list[str]
+    lines: np.ndarray
 
 
 def corpus_name(corpus: CorpusConfig) -> str:
@@ -57,9 +59,9 @@ def corpus_files(corpus: CorpusConfig) -> list[Path]:
     return paths
 
 
-def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
-    """Yields the pairs of a corpus. Spaces around a sentence are dropped, line breaks in it made
-    spaces, and its tag put before a source sentence that is not empty.
+def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+    """Yields the pairs of a corpus, some thousands at a time. Spaces around a sentence are dropped,
+    line breaks in it made spaces, and its tag put before a source sentence that is not empty.
 
     Raises:
         UserError: the corpus cannot be read, or is not what its format asks for.
@@ -71,27 +73,40 @@ def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
         "parquet": _read_parquet,
         "hub": _read_hub,
     }
-    for src, tgt, line in readers[corpus.format](corpus, data):
-        src = _sentence(src)
-        if corpus.tag is not None and src:
-            src = f"{corpus.tag} {src}"
-        yield Pair(src, _sentence(tgt), line)
+    for src, tgt, lines in _even(readers[corpus.format](corpus, data)):
+        src = _sentences(src)
+        if corpus.tag is not None:
+            src = [f"{corpus.tag} {x}" if x else x for x in src]
+        yield Pairs(src, _sentences(tgt), lines)
 
 
-def _sentence(text: str) -> str:
-    text = text.strip()
-    return " ".join(text.split("\n")) if "\n" in text else text
+def _even(stretches: Iterator[Pairs]) -> Iterator[Pairs]:
+    """Yields the same pairs, `ROWS_AT_ONCE` at a time and fewer at the end."""
+    src: list[str] = []
+    tgt: list[str] = []
+    lines = np.empty(0, np.int64)
+    for more in stretches:
+        src, tgt, lines = src + more.src, tgt + more.tgt, np.concatenate([lines, more.lines])
+        while len(src) >= ROWS_AT_ONCE:
+            yield Pairs(src[:ROWS_AT_ONCE], tgt[:ROWS_AT_ONCE], lines[:ROWS_AT_ONCE])
+            src, tgt, lines = src[ROWS_AT_ONCE:], tgt[ROWS_AT_ONCE:], lines[ROWS_AT_ONCE:]
+    if src:
+        yield Pairs(src, tgt, lines)
 
 
-def _read_text(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
+def _sentences(texts: list[str]) -> list[str]:
+    return [" ".join(x.split("\n")) if "\n" in x else x for x in map(str.strip, texts)]
+
+
+def _read_text(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
     source, target = str(corpus.source), str(corpus.target)
     num_src = num_tgt = 0
-    sides = zip_longest(open_lines(source), open_lines(target))
-    for line, (src, tgt) in enumerate(sides, 1):
-        num_src += src is not None
-        num_tgt += tgt is not None
-        if src is not None and tgt is not None:
-            yield Pair(src, tgt, line)
+    sides = zip_longest(open_line_lists(source), open_line_lists(target), fillvalue=[])
+    for src, tgt in sides:
+        both = min(len(src), len(tgt))
+        yield Pairs(src[:both], tgt[:both], np.arange(num_src + 1, num_src + 1 + both))
+        num_src += len(src)
+        num_tgt += len(tgt)
     if num_src != num_tgt:
         raise UserError(
             f"{source} has {num_src} lines, {target} has {num_tgt}: they are no parallel corpus"
@@ -112,46 +127,63 @@ def _columns(corpus: CorpusConfig, data: DataConfig) -> tuple[str, str]:
     return columns
 
 
-def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
+def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
     """Yields the rows of a file in which tabs, and nothing else, part the fields: quotes are
     text."""
     name = str(corpus.path)
-    rows = enumerate(open_lines(name), 1)
-    where, num_fields = (0, 1), 2
-    if corpus.source_column or corpus.target_column:
-        header = next(rows, (1, ""))[1].split("\t")
-        num_fields = len(header)
-        columns = _columns(corpus, data)
-        for column in columns:
-            if column not in header:
+    where, num_fields, line = (0, 1), 2, 1
+    has_header = bool(corpus.source_column or corpus.target_column)
+    for rows in open_line_lists(name):
+        if has_header and line == 1:
+            where, num_fields = _tsv_columns(rows[0].split("\t"), corpus, data)
+            rows, line = rows[1:], 2
+        fields = [row.split("\t") for row in rows]
+        for i, found in enumerate(fields, line):
+            if len(found) != num_fields:
                 raise UserError(
-                    f"{name}: no column {column!r} in its first line: {_listed(header)}"
+                    f"{name}:{i}: {len(found)} fields found, {num_fields} expected, parted by tabs;"
+                    " quotes are ordinary characters"
                 )
-        where = (header.index(columns[0]), header.index(columns[1]))
-    for line, row in rows:
-        fields = row.split("\t")
-        if len(fields) != num_fields:
+        src, tgt = ([found[column] for found in fields] for column in where)
+        yield Pairs(src, tgt, np.arange(line, line + len(rows)))
+        line += len(rows)
+
+
+def _tsv_columns(
+    header: list[str], corpus: CorpusConfig, data: DataConfig
+) -> tuple[tuple[int, int], int]:
+    """Returns the places of both columns in the header, and how many columns there are."""
+    src, tgt = _columns(corpus, data)
+    for column in (src, tgt):
+        if column not in header:
             raise UserError(
-                f"{name}:{line}: {len(fields)} fields found, {num_fields} expected, parted by tabs;"
-                " quotes are ordinary characters"
+                f"{corpus.path}: no column {column!r} in its first line: {_listed(header)}"
             )
-        yield Pair(fields[where[0]], fields[where[1]], line)
+    return (header.index(src), header.index(tgt)), len(header)
 
 
-def _read_json_lines(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
-    name = str(corpus.path)
-    columns = _columns(corpus, data)
-    for line, text in enumerate(open_lines(name), 1):
-        if not text.strip():
-            continue
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{line}: not JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{name}:{line}: a JSON object is expected on each line")
-        src, tgt = (_text_of(_reach(row, column), column, f"{name}:{line}") for column in columns)
-        yield Pair(src, tgt, line)
+def _read_json_lines(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+    name, columns = str(corpus.path), _columns(corpus, data)
+    first = 1
+    for texts in open_line_lists(name):
+        lines = [i for i, text in enumerate(texts, first) if text.strip()]
+        rows = [_parse(texts[i - first], f"{name}:{i}") for i in lines]
+        src, tgt = (
+            [_text_of(_reach(x, c), c, f"{name}:{i}") for x, i in zip(rows, lines, strict=True)]
+            for c in columns
+        )
+        yield Pairs(src, tgt, np.array(lines, np.int64))
+        first += len(texts)
+
+
+def _parse(text: str, where: str) -> dict[str, object]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a JSON object is expected on each line")
+    return row
 
 
 def _reach(row: dict[str, object], column: str) -> object:
@@ -176,7 +208,7 @@ def _text_of(value: object, column: str, where: str) -> str:
     return value
 
 
-def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
+def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -191,7 +223,7 @@ def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
         raise UserError(f"{name}: not a Parquet file that can be read ({error})") from error
 
 
-def _read_hub(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
+def _read_hub(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
     name, columns = corpus_name(corpus), _columns(corpus, data)
     dataset = load_hub(corpus, data)
     try:
@@ -234,18 +266,17 @@ def _read_batches(
     columns: tuple[str, str],
     available: Sequence[str],
     name: str,
-) -> Iterator[Pair]:
+) -> Iterator[Pairs]:
     """Yields the pairs of Arrow tables, taking nested columns apart."""
-    line = 0
+    line = 1
     for batch in batches:
         known = available or batch.column_names
         for column in columns:
             if column not in known and column.split(".")[0] not in known:
                 raise UserError(f"{name}: no column {column!r}; there are {_listed(known)}")
-        sides = [_arrow_texts(batch, column, name, line) for column in columns]
-        for src, tgt in zip(*sides, strict=True):
-            line += 1
-            yield Pair(src, tgt, line)
+        src, tgt = (_arrow_texts(batch, column, name, line) for column in columns)
+        yield Pairs(src, tgt, np.arange(line, line + len(src)))
+        line += len(src)
 
 
 def _arrow_texts(
@@ -260,8 +291,8 @@ def _arrow_texts(
             raise UserError(f"{name}: column {first!r} holds no {rest!r}: it is not nested")
         values = [_reach(x or {}, rest) for x in inner]
     return [
-        value if type(value) is str else _text_of(value, column, f"{name}: row {start + i}")
-        for i, value in enumerate(values, 1)
+        value if type(value) is str else _text_of(value, column, f"{name}: row {i}")
+        for i, value in enumerate(values, start)
     ]
 
 

@@ -20,6 +20,8 @@ from transformer.ids import BOS, EOS, PAD, UNK
 TRAINING_CHARACTERS = 4096
 """A longer line is cut for training: it would be skipped otherwise, or take much memory."""
 FEWEST_PIECES = len(SPECIAL) + 1
+SAMPLE_CHARACTERS = 32_000_000
+"""Most characters to train on. SentencePiece takes 20 bytes for each, in its suffix arrays."""
 TRAINING_THREADS = 16
 """The sums of unigram training depend on it, so it is not the number of cores."""
 
@@ -137,7 +139,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[str]:
         try:
-            for line in sample_evenly(self._lines, self._limit):
+            for line in thin_out(sample_evenly(self._lines, self._limit), SAMPLE_CHARACTERS):
                 # SentencePiece skips any line that holds a tab, which it uses itself.
                 text = valid_text([line])[0].replace("\t", " ")
                 for start in range(0, len(text), TRAINING_CHARACTERS):
@@ -163,7 +165,15 @@ def sample_evenly(lines: Iterable[str], limit: int) -> Iterable[str]:
         elif (place := rng.randrange(i + 1)) < limit:
             kept[place] = (i, line)
     kept.sort()
-    return (line for _, line in kept)
+    return [line for _, line in kept]
+
+
+def thin_out(lines: Iterable[str], num_characters: int) -> Iterator[str]:
+    """Yields lines, read twice, that have about so many characters; all alike likely, always the
+    same ones."""
+    share = num_characters / max(1, sum(map(len, lines)))
+    rng = random.Random(0)
+    return (line for line in lines if share >= 1 or rng.random() < share)
 
 
 def _check_symbols(symbols: Sequence[str]) -> None:
