@@ -146,7 +146,7 @@ def start(work: Work, text: Path, cache: Path, started_at: float) -> dict[str, f
     import torch
 
     from transformer.data.batching import Prefetcher
-    from transformer.data.updates import Position, iterate_updates
+    from transformer.data.updates import START, iterate_updates
     from transformer.model.transformer import Transformer
     from transformer.training.distributed import Ranks
     from transformer.training.run import TrainingState
@@ -162,7 +162,7 @@ def start(work: Work, text: Path, cache: Path, started_at: float) -> dict[str, f
     state = TrainingState(Transformer(config.model, size, size), config)
     trainer = Trainer(state, corpus, None, tokenizers, Ranks(0, 1, torch.device(device)))
     waited = 0.0
-    with Prefetcher(lambda: iterate_updates(corpus, tokenizers, config, Position())) as updates:
+    with Prefetcher(lambda: iterate_updates(corpus, tokenizers, config, START)) as updates:
         coming = iter(updates)
         trainer.update(next(coming))
         first_at = time.time()
