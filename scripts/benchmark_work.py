@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from transformer import inspection
 from transformer.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainingConfig
 from transformer.ids import EOS
 from transformer.training.distributed import choose_device
@@ -124,17 +125,8 @@ def _random_ids(lengths: np.ndarray, vocab_size: int, rng: np.random.Generator) 
 
 
 def training_flops(work: Work, src_lengths: np.ndarray, tgt_lengths: np.ndarray) -> float:
-    """Returns the floating-point operations of the matrix products that training on these pairs
-    needs: forward once, backward twice that.
-
-    A product of (m, k) and (k, n) counts 2mkn. Padding counts nothing, causal attention half.
-    """
-    s, t = src_lengths.astype(np.float64), tgt_lengths.astype(np.float64)
-    d, _, f, layers, v = work.sizes
-    encoder = s * (8 * d * d + 4 * d * f) + 4 * d * s * s
-    memory = s * 4 * d * d
-    decoder = t * (12 * d * d + 4 * d * f) + 2 * d * t * (t + 1) + 4 * d * s * t
-    return 3 * float((layers * (encoder + memory + decoder) + 2 * d * v * t).sum())
+    """Returns the operations of the matrix products that training on these pairs needs."""
+    return inspection.training_flops(work.model, work.vocab_size, src_lengths, tgt_lengths)
 
 
 def now(device: torch.device) -> float:

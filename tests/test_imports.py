@@ -31,12 +31,13 @@ ROWS = [
     data.corpus training.loss training.checkpoint
     decoding.search decoding.sampling decoding.scoring
     """,
-    "data.updates decoding.translator inspection training.regularization",
+    "data.updates decoding.translator training.regularization",
     "training.state training.report training.validation systems",
-    "training.saving test_sets",
+    "training.saving training.max_tokens test_sets",
     "training.selection",
     "training.trainer",
-    "training.run cli_tokenizer",
+    "training.run training.trial cli_tokenizer",
+    "inspection",
     "cli",
 ]
 ROW_OF = {f"transformer.{name}": row for row, names in enumerate(ROWS) for name in names.split()}

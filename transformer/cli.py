@@ -221,14 +221,21 @@ def average(
 
 
 @app.command()
-def inspect(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Say what training would do: parameters, arithmetic, vocabulary, data, updates."""
+def inspect(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what training would do, and how long it takes here: it is tried for some seconds."""
     from transformer.config_file import load_config
     from transformer.inspection import inspect_config
 
     log_to_console()
-    for line in inspect_config(load_config(config, overrides or [])):
-        typer.echo(line)
+    found = inspect_config(load_config(config, overrides or []))
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(found.lines()))
 
 
 @config_app.command("show")

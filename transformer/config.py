@@ -86,8 +86,9 @@ class TrainingConfig(Section):
     """Epochs to train for, if they end before max_steps."""
     batch_tokens: Positive = 25_000
     """Tokens of one update over all devices: the sum of the longer sides, without padding."""
-    max_tokens: Positive = 8192
-    """Tokens a device takes at once, with padding; updates are cut into such micro-batches."""
+    max_tokens: Positive | Literal["auto"] = "auto"
+    """Tokens a device takes at once, with padding; updates are cut into such micro-batches. auto:
+    as many as a GPU has memory for, as few as suit a CPU; a run keeps the number it began with."""
     optimizer: Literal["adamw", "adam", "muon"] = "adamw"
     """Optimizer; adamw decouples weight decay from the gradient (Loshchilov and Hutter 2019); muon
     is Muon for the matrices inside the layers (Jordan et al. 2024), adamw for all else."""
@@ -161,6 +162,17 @@ class TrainingConfig(Section):
     def num_passes(self) -> int:
         """How often an update passes each sentence through the model."""
         return 2 if self.r_drop or self.simcut else 1
+
+    @property
+    def micro_batch_tokens(self) -> int:
+        """max_tokens as a number.
+
+        Raises:
+            ValueError: it is `auto` still.
+        """
+        if self.max_tokens == "auto":
+            raise ValueError("training.max_tokens is auto: a run chooses a number when it starts")
+        return self.max_tokens
 
     @property
     def descent(self) -> int:
@@ -255,9 +267,11 @@ class Config(Section):
         if self.model.positions == "learned" and longest > table:
             raise ValueError(f"data.max_length {longest} exceeds model.max_positions {table}")
         for name in ("max_tokens", "batch_tokens"):
-            if longest > (budget := getattr(self.training, name)):
+            budget = getattr(self.training, name)
+            if budget != "auto" and longest > budget:
                 raise ValueError(f"data.max_length {longest} exceeds training.{name} {budget}")
-        if longest * (passes := self.training.num_passes) > (budget := self.training.max_tokens):
+        budget, passes = self.training.max_tokens, self.training.num_passes
+        if budget != "auto" and longest * passes > budget:
             raise ValueError(
                 f"data.max_length {longest} exceeds half of training.max_tokens {budget}, in which"
                 f" r_drop and simcut need room for {passes} passes"

@@ -73,8 +73,7 @@ def iterate_updates(
             else:
                 src, tgt = corpus.ids(examples)
             lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
-            passes = training.num_passes
-            parts = micro_batches(lengths, training.max_tokens // passes)
+            parts = micro_batches(lengths, training.micro_batch_tokens // training.num_passes)
             yield Update(
                 Position(epoch, done),
                 [

@@ -34,6 +34,7 @@ from transformer.training.checkpoint import (
 )
 from transformer.training.distributed import Ranks, start_ranks
 from transformer.training.logger import log, log_to_file
+from transformer.training.max_tokens import choose_max_tokens, keep_max_tokens
 from transformer.training.state import Progress, TrainingState
 from transformer.training.trainer import Trainer
 
@@ -76,14 +77,16 @@ def train(config: Config, resume: bool = False, overwrite: bool = False) -> None
                 checkpoint = newest_checkpoint(run_dir)
             elif not overwrite:
                 _refuse_existing(run_dir)
+        settled = config
         if checkpoint is not None:
-            for line in changed_settings(checkpoint, config):
+            settled = keep_max_tokens(config, checkpoint.config)
+            for line in changed_settings(checkpoint, settled):
                 log.info("%s", line)
             if checkpoint.step >= config.training.max_steps:
                 steps = f"step {checkpoint.step} of training.max_steps {config.training.max_steps}"
                 log.warning("%s: already done: %s; a larger one goes on", run_dir, steps)
                 return
-        trainer = _prepare_trainer(config, checkpoint, ranks)
+        trainer = _prepare_trainer(settled, checkpoint, ranks)
         with ranks.first_alone():
             if ranks.is_first:
                 if overwrite:
@@ -135,13 +138,15 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
     if start is None and config.init_from is not None:
         start = read_checkpoint(find_checkpoint(config.init_from))
     with ranks.first_alone():
-        tokenizers, corpus, validation = _prepare(config, start)
+        tokenizers, corpus, validation = prepare_data(config, start)
     torch.manual_seed(config.seed)
-    model = _make_model(config, tokenizers)
+    model = make_model(config, tokenizers)
     if checkpoint is None and start is not None:
         load_weights(model, start.weights("ema.") or start.weights(), start.path)
         log.info("weights and vocabulary come from %s, step %d", start.path, start.step)
-    state = TrainingState(model.to(ranks.device), config)
+    model.to(ranks.device)
+    config = choose_max_tokens(config, model, int(corpus.lengths.max()), ranks)
+    state = TrainingState(model, config)
     if checkpoint is not None:
         _go_on(state, checkpoint, corpus)
     _say_what(config, state.model, corpus, ranks)
@@ -167,7 +172,12 @@ def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) 
         log.info("validation measures something else now: what was best so far is forgotten")
 
 
-def _make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
+def make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
+    """Returns the model with fresh weights.
+
+    Raises:
+        UserError: it cannot be made.
+    """
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     try:
         return Transformer(config.model, *sizes, config.training.activation_checkpointing)
@@ -178,7 +188,7 @@ def _make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
         raise UserError(f"a model of this size cannot be made here: {reason}") from None
 
 
-def _prepare(
+def prepare_data(
     config: Config, start: Checkpoint | None
 ) -> tuple[Tokenizers, EncodedCorpus, EncodedCorpus | None]:
     """Reads, segments and filters the data; the vocabulary comes from `start` if there is one."""

@@ -97,7 +97,7 @@ class Validator:
 
     def _loss(self, model: Transformer) -> float:
         total = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
-        parts = micro_batches(self.corpus.lengths, self.config.training.max_tokens)
+        parts = micro_batches(self.corpus.lengths, self.config.training.micro_batch_tokens)
         for indices in parts[self.ranks.rank :: self.ranks.size]:
             self.check()
             batch = collate(*self.corpus.ids(indices)).to(self.ranks.device)
