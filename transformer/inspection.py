@@ -144,9 +144,7 @@ def inspect_config(config: Config) -> Inspection:
         precision=trainer.precision,
         max_tokens=training.micro_batch_tokens,
         updates_an_epoch=num_updates,
-        max_steps=min(
-            training.max_steps, num_updates * (training.max_epochs or training.max_steps)
-        ),
+        max_steps=min(training.max_steps, most_steps),
         counts=count_updates(config, corpus, tokenizers.target.vocab_size),
         trial=trial,
     )

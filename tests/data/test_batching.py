@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transformer.data import batching
 from transformer.data.batching import Prefetcher, collate, micro_batches, pad, plan_epoch
 from transformer.ids import BOS, EOS, PAD
 
@@ -35,6 +37,32 @@ def test_an_epoch_has_each_example_once(
     updates = plan(lengths, batch_tokens, seed, epoch)
     assert sorted(i for update in updates for i in update) == list(range(len(lengths)))
     assert all(updates)
+
+
+@given(some_lengths, budgets, st.integers(0, 30))
+def test_the_plan_takes_shuffled_examples_one_by_one(
+    lengths: np.ndarray, batch_tokens: int, at_once: int
+) -> None:
+    expected: list[list[int]] = []
+    room = 0
+    for i in np.random.default_rng((1, 1)).permutation(len(lengths)).tolist():
+        if lengths[i] > room or not expected:
+            expected.append([])
+            room = batch_tokens
+        expected[-1].append(i)
+        room -= lengths[i]
+    with pytest.MonkeyPatch.context() as patch:  # however many are laid out at a time
+        patch.setattr(batching, "EXAMPLES_AT_ONCE", at_once)
+        assert plan(lengths, batch_tokens) == expected
+
+
+def test_a_plan_takes_at_most_12_bytes_for_an_example() -> None:
+    lengths = np.full(1_000_000, 20, dtype=np.int32)
+    tracemalloc.start()
+    next(plan_epoch(lengths, 25_000, seed=1, epoch=1))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= 12 * len(lengths)
 
 
 @given(some_lengths, budgets)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from transformer.config import Config, CorpusConfig, DataConfig, TokenizerConfig
 from transformer.data import corpus as corpus_module
@@ -271,6 +273,20 @@ def test_data_that_moved_is_the_same_data(folder: Folder) -> None:
     moved.path.mkdir()
     moved.write(sentences(100))
     assert moved.prepare()[0].digest == first.digest
+
+
+def test_the_same_pairs_in_another_format_are_the_same_data(folder: Folder) -> None:
+    pairs = sentences(12_000)
+    folder.write(pairs)
+    digest = folder.prepare()[0].digest
+    rows = [{"en": src, "de": tgt} for src, tgt in pairs]
+    lines = [json.dumps(row) + "\n" * (1 + i % 3) for i, row in enumerate(rows)]  # blank lines too
+    (folder.path / "x.jsonl").write_text("".join(lines), encoding="utf-8")
+    parquet.write_table(pa.Table.from_pylist(rows), folder.path / "x.parquet", row_group_size=700)
+    for name in ("x.jsonl", "x.parquet"):
+        corpus = {"path": str(folder.path / name)}
+        languages = {"source_language": "en", "target_language": "de"}
+        assert folder.prepare(train=[corpus], **languages)[0].digest == digest
 
 
 def test_each_setting_of_filters_and_tokenizer_has_its_own_entry(folder: Folder) -> None:

@@ -3,21 +3,13 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from transformer.data.duplicates import first_occurrences
+from transformer.data.encoding import type_of_ids
 from transformer.data.parallel import in_parallel, num_cores
-
-
-@given(values=st.lists(st.integers(0, 9)))
-def test_only_the_first_of_equal_values_is_first(values: list[int]) -> None:
-    seen: set[int] = set()
-    expected = [not (value in seen or seen.add(value)) for value in values]
-    assert first_occurrences(np.array(values, dtype=np.uint64)).tolist() == expected
 
 
 @pytest.mark.parametrize("num_threads", [0, 1, 3])
@@ -43,6 +35,13 @@ def test_an_error_comes_where_its_result_would(num_threads: int) -> None:
         next(results)
 
 
+@pytest.mark.parametrize("vocab_size", [4, 65_535, 65_536, 65_537, 250_000])
+def test_ids_of_any_vocabulary_fit_their_type(vocab_size: int) -> None:
+    info = np.iinfo(type_of_ids(vocab_size))
+    assert info.max >= vocab_size - 1
+    assert info.bits == 16 or vocab_size > 65_536
+
+
 def test_translating_does_not_wait_for_the_data_library() -> None:
     code = """
 import sys
@@ -52,3 +51,40 @@ print('datasets' in sys.modules)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+import torch
+from transformer.config import Config
+from transformer.training.trial import peak_memory
+from transformer.data.corpus import encode_corpus, load_corpora, prepare_tokenizers
+folder, num_pairs = Path(sys.argv[1]), int(sys.argv[2])
+for side in ("src", "tgt"):
+    with open(folder / side, "w") as file:
+        for i in range(num_pairs):
+            file.write(f"{i} word number {i % 977} of {side} and {i % 89} more of them\\n")
+files = {"source": str(folder / "src"), "target": str(folder / "tgt")}
+data = {"train": [files], "cache_dir": str(folder / "cache"), "num_threads": 2}
+data["drop_duplicates"] = True
+tokenizer = {"vocab_size": 500, "kind": "bpe", "sample_lines": 1000}
+config = Config(run_dir="x", data=data, tokenizer=tokenizer)
+raw = load_corpora(config.data.train, config.data)
+encode_corpus(raw, prepare_tokenizers(config, raw), config.data, True)
+print(peak_memory(torch.device("cpu")))
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    peaks = []
+    for num_pairs in (60_000, 600_000):
+        folder = tmp_path / str(num_pairs)
+        folder.mkdir()
+        command = [sys.executable, "-c", PREPARE, str(folder), str(num_pairs)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout))
+    size = sum(path.stat().st_size for path in folder.rglob("*.arrow"))
+    assert size > 40e6
+    assert peaks[1] - peaks[0] < 0.3 * size

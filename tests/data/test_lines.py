@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from transformer.data.lines import open_lines, read_lines
+from transformer.data.lines import LINES_AT_ONCE, open_lines, read_lines
 from transformer.errors import UserError
 
 AWKWARD = "a\u2028b\nc\u0085d\ne\x0cf\ng\x1ch\ni\rj\nk\r\nl\n".encode()
@@ -26,6 +29,21 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     expected = ["a\u2028b", "c\u0085d", "e\x0cf", "g\x1ch", "i\rj", "k", "l"]
     assert list(open_lines(path)) == expected
     assert len(expected) == int(wc.split()[0])
+
+
+@given(st.lists(st.sampled_from(["a", "\u00fc", "\ufeff", "\r", "\n", " ", "\u2028"])).map("".join))
+def test_a_file_has_the_lines_of_its_stream(text: str) -> None:
+    with NamedTemporaryFile() as file:
+        file.write(text.encode())
+        file.flush()
+        assert list(open_lines(file.name)) == lines(text.encode())
+
+
+def test_a_wrong_line_far_down_is_named_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"a\n" * (LINES_AT_ONCE + 7) + b"\xff\n" + b"b\n")
+    with pytest.raises(UserError, match=rf"x\.txt:{LINES_AT_ONCE + 8}: not valid UTF-8"):
+        list(open_lines(path))
 
 
 def test_a_last_line_without_line_feed_counts() -> None:

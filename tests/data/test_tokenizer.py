@@ -21,7 +21,7 @@ from transformer.data.tokenizer import (
     Tokenizer,
     Tokenizers,
 )
-from transformer.data.tokenizer_training import sample_evenly, train_tokenizer
+from transformer.data.tokenizer_training import sample_evenly, thin_out, train_tokenizer
 from transformer.errors import UserError
 
 WORDS = ["a", "boy", "sees", "the", "big", "dog", "and", "walks", "home"]
@@ -206,6 +206,19 @@ for kind in ("unigram", "bpe"):
         trained(kind=kind, vocab_size=300).digest for kind in ("unigram", "bpe")
     ]
     assert other.stderr == ""
+
+
+def test_what_is_too_much_text_is_thinned_out_evenly_and_always_the_same() -> None:
+    lines = [f"{i} " + "x" * (i % 50) for i in range(5000)]
+    total = sum(map(len, lines))
+    assert list(thin_out(lines, total)) == lines
+    kept = list(thin_out(lines, total // 4))
+    assert kept == list(thin_out(lines, total // 4))
+    assert 0.22 < sum(map(len, kept)) / total < 0.28
+    for first in range(0, 5000, 1000):  # of every stretch, and of both sides of pairs
+        share = sum(first <= int(x.split()[0]) < first + 1000 for x in kept)
+        assert 180 < share < 320
+    assert 0.4 < sum(int(x.split()[0]) % 2 for x in kept) / len(kept) < 0.6
 
 
 def test_a_sample_is_even_ordered_and_always_the_same() -> None:

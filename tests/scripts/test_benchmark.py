@@ -76,12 +76,14 @@ def test_data_measures_preparation_and_sentencepiece_alone(tmp_path: Path) -> No
     rows, _ = benchmark(
         "data",
         tmp_path,
-        *("--pairs", "300", "--batch-tokens", "25000", "--contenders", "second", "spm"),
+        *("--pairs", "300", "--batch-tokens", "25000", "--contenders", "start", "spm"),
     )
-    assert list(rows) == ["ours", "second", "spm"]
-    for row in rows.values():
-        assert all_positive(row, "pairs_per_s", "encode_s", "total_s")
-    assert rows["ours"]["plan_s"] > 0
+    assert list(rows) == ["ours", "start", "spm"]
+    for name in ("ours", "spm"):
+        assert all_positive(rows[name], "pairs_per_s", "encode_s", "total_s")
+    assert all_positive(rows["ours"], "resident_mib", "disk_bytes")
+    assert all_positive(rows["start"], "start_s", "first_update_s", "plan_s", "plan_bytes")
+    assert 0 <= rows["start"]["waiting"] < 1
 
 
 def test_a_wrong_contender_is_wrong_usage(

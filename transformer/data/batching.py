@@ -21,7 +21,7 @@ from transformer.model.packing import Packing, copy_to
 
 T = TypeVar("T")
 
-EXAMPLES_AT_ONCE = 1 << 20
+EXAMPLES_AT_ONCE = 1 << 17
 """So many examples of an epoch are laid out at a time."""
 
 
@@ -68,7 +68,8 @@ def plan_epoch(
         epoch: counts from 1.
     """
     kind = np.uint32 if len(lengths) < 1 << 32 else np.uint64  # half the memory, the same order
-    order = np.random.default_rng((seed, epoch)).permutation(np.arange(len(lengths), dtype=kind))
+    order = np.arange(len(lengths), dtype=kind)
+    np.random.default_rng((seed, epoch)).shuffle(order)
     first = 0
     while first < len(order):
         # An example has a token at least, so an update ends within batch_tokens of them.

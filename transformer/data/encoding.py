@@ -157,10 +157,17 @@ def encode_rows(
 
 
 def file_types(tokenizers: Tokenizers) -> dict[str, str]:
-    """Returns the type of the numbers in each file; two bytes for an id where they suffice."""
-    sizes = {"src": tokenizers.source.vocab_size, "tgt": tokenizers.target.vocab_size}
-    ids = {name: "uint16" if size <= 1 << 16 else "int32" for name, size in sizes.items()}
+    """Returns the type of the numbers in each file."""
+    ids = {
+        "src": type_of_ids(tokenizers.source.vocab_size),
+        "tgt": type_of_ids(tokenizers.target.vocab_size),
+    }
     return {**ids, "src_ends": "int64", "tgt_ends": "int64", "lengths": "int32", "rows": "int64"}
+
+
+def type_of_ids(vocab_size: int) -> str:
+    """Returns the type that holds the ids of a vocabulary, of two bytes if they suffice."""
+    return "uint16" if vocab_size <= 1 << 16 else "int32"
 
 
 def _file_arrays(chunk: Chunk, ends: dict[str, int]) -> dict[str, np.ndarray]:
@@ -198,7 +205,9 @@ def _encode_batch(
     if filters is None:
         return Chunk(src, src_lengths, tgt, tgt_lengths, every, len(every), {})
     longer, shorter = np.maximum(src_lengths, tgt_lengths), np.minimum(src_lengths, tgt_lengths)
-    blank = np.array([not (s and t) for s, t in zip(src_texts, tgt_texts, strict=True)], dtype=bool)
+    blank = shorter == 1  # the end of sentence alone; so is what normalisation takes away
+    for i in np.flatnonzero(blank):
+        blank[i] = not (src_texts[i] and tgt_texts[i])
     wrong = {EMPTY: blank, TOO_LONG: longer > filters.max_length}
     if filters.max_ratio is not None:
         wrong[RATIO] = longer - 1 > filters.max_ratio * (shorter - 1)
@@ -211,6 +220,8 @@ def _encode_batch(
             first = batch.select(["corpus", "line"]).take(found[:EXAMPLES]).to_pylist()
             dropped[reason] = len(found), [(row["corpus"], row["line"]) for row in first]
         keep &= ~is_wrong
+    if not dropped:
+        return Chunk(src, src_lengths, tgt, tgt_lengths, every, len(every), {})
     return Chunk(
         src[np.repeat(keep, src_lengths)],
         src_lengths[keep],

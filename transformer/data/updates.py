@@ -73,7 +73,8 @@ def iterate_updates(
             else:
                 src, tgt = corpus.ids(examples)
             lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
-            parts = micro_batches(lengths, training.micro_batch_tokens // training.num_passes)
+            passes = training.num_passes
+            parts = micro_batches(lengths, training.micro_batch_tokens // passes)
             yield Update(
                 Position(epoch, done),
                 [
@@ -122,11 +123,12 @@ def _sampled(
     seeds: np.ndarray,
     config: Config,
 ) -> list[np.ndarray]:
-    """Segments texts at random; one that became too long for a device keeps its best
-    segmentation.
+    """Segments texts at random; one that became very long keeps its best segmentation.
+
+    What is too long does not depend on the device, so that an update does not.
     """
     sampled = tokenizer.encode_sampled(texts, rate, seeds.tolist())
-    longest = config.training.max_tokens // config.training.num_passes
+    longest = 2 * config.data.max_length
     return [
         np.asarray(ids, dtype=np.int32) if len(ids) <= longest else usual
         for ids, usual in zip(sampled, best, strict=True)

@@ -20,7 +20,7 @@ from transformer.model.transformer import Transformer
 from transformer.precision import choose_precision
 from transformer.training.distributed import Ranks
 from transformer.training.logger import log
-from transformer.training.loss import batch_loss
+from transformer.training.regularization import training_loss
 
 CPU_TOKENS = 1000
 """Measured for d_model 128, 256 and 512 on two cores with 2 MB of cache each."""
@@ -47,14 +47,16 @@ def choose_max_tokens(config: Config, model: Transformer, longest: int, ranks: R
     """
     if config.training.max_tokens != "auto":
         return config
-    most = config.training.batch_tokens
+    passes = config.training.num_passes
+    most = passes * config.training.batch_tokens
     if ranks.device.type == "cuda":
-        most = max(longest, most // ranks.size)  # work for every rank
+        most = max(passes * longest, most // ranks.size)  # work for every rank
         number, why = _largest_on_gpu(config, model, longest, most), "as the memory allows"
         number = min(ranks.gather(number))
     else:
         usual = CPU_TOKENS if ranks.device.type == "cpu" else MPS_TOKENS
-        number, why = max(config.data.max_length, min(usual, most)), "what suits the device"
+        number, why = min(usual, most), "what suits the device"
+    number = max(number, passes * config.data.max_length)
     log.info("training.max_tokens auto: %s padded tokens at a time, %s", f"{number:,}", why)
     return _with_number(config, number)
 
@@ -68,14 +70,15 @@ def _largest_on_gpu(config: Config, model: Transformer, longest: int, most: int)
     """Returns the largest micro-batch of sentences of the greatest length for which there is
     memory, beside gradients and optimizer."""
     device = next(model.parameters()).device
+    least = config.training.num_passes * longest
     num_copies = 3 if config.training.ema_decay else 2  # Adam's two moments, the average
     torch.cuda.set_per_process_memory_fraction(USABLE_SHARE, device)
     try:
         kept = [torch.empty_like(p) for p in model.parameters() for _ in range(num_copies)]
-        number = largest(lambda size: _fits(config, model, longest, size), longest, most)
+        number = largest(lambda size: _fits(config, model, longest, size), least, most)
         del kept
     except torch.OutOfMemoryError:
-        number = longest
+        number = least
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
         torch.cuda.empty_cache()
@@ -98,12 +101,13 @@ def _fits(config: Config, model: Transformer, longest: int, num_tokens: int) -> 
 def try_micro_batch(config: Config, model: Transformer, longest: int, num_tokens: int) -> Tensor:
     """Trains on sentences of the greatest length up to the gradient; returns the loss: ()."""
     device = next(model.parameters()).device
-    rows = max(1, num_tokens // longest)
+    passes = config.training.num_passes
+    rows = passes * max(1, num_tokens // passes // longest)
     sentence = np.full(longest, EOS, dtype=np.int32)
     batch = collate([sentence] * rows, [sentence] * rows).to(device)
     is_narrow = choose_precision(config.training.precision, device) == "bfloat16"
     with torch.autocast(device.type, dtype=torch.bfloat16) if is_narrow else nullcontext():
-        loss = batch_loss(model.train(), batch, config.training.label_smoothing)
+        loss = training_loss(model.train(), batch, config.training)
         loss.backward()
     return loss
 

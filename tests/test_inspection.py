@@ -1,0 +1,100 @@
+"""What is said before training is what training then does."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_task import Command
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer.config import Config, ModelConfig
+from transformer.config_file import dump_config
+from transformer.data.corpus import encode_corpus, load_corpora, prepare_tokenizers
+from transformer.data.updates import START, iterate_updates
+from transformer.inspection import inspect_config, training_flops
+from transformer.model.transformer import Transformer
+from transformer.training.trial import peak_memory, reset_peak_memory
+
+CPU = torch.device("cpu")
+
+
+def test_counts_are_those_of_the_updates_of_an_epoch(make_config: Callable[..., Config]) -> None:
+    config = make_config("training.max_epochs=1")
+    found = inspect_config(config)
+    raw = load_corpora(config.data.train, config.data)
+    tokenizers = prepare_tokenizers(config, raw)
+    corpus = encode_corpus(raw, tokenizers, config.data, filters=True)
+    updates = list(iterate_updates(corpus, tokenizers, config, START))
+    batches = [batch for update in updates for _, batch in update.batches]
+    assert found.updates_an_epoch == found.max_steps == len(updates)
+    counts = found.counts
+    source = sum(update.num_source_tokens for update in updates)
+    target = sum(update.num_tokens for update in updates)
+    assert counts.source_tokens * len(updates) == pytest.approx(source)
+    assert counts.target_tokens * len(updates) == pytest.approx(target)
+    assert counts.micro_batches * len(updates) == pytest.approx(len(batches))
+    places = sum(batch.src.numel() + batch.tgt.numel() for batch in batches)
+    assert counts.padding == pytest.approx(1 - (source + target) / places)
+
+
+def test_inspect_prints_numbers_that_agree_and_leaves_no_run(
+    make_config: Callable[..., Config], command: Command, tmp_path: Path
+) -> None:
+    config = make_config("training.max_tokens=auto")
+    (tmp_path / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    done = command("inspect", tmp_path / "config.yaml", "--json")
+    assert done.status == 0, done.error
+    found = json.loads(done.output)
+    model = Transformer(config.model, *found["vocabularies"])
+    assert found["parameters"]["total"] == model.num_parameters
+    assert found["max_tokens"] == config.training.batch_tokens
+    counts, trial = found["counts"], found["trial"]
+    assert trial["memory_bytes"] > 4 * model.num_parameters
+    update_seconds = counts["target_tokens"] * trial["token_seconds"] + trial["step_seconds"]
+    assert found["seconds"] == pytest.approx(update_seconds * config.training.max_steps)
+    speed = found["target_tokens"] / found["seconds"]
+    assert found["target_tokens_per_second"] == pytest.approx(speed)
+    flops = found["flops_per_target_token"] * speed
+    assert found["gflops_per_second"] == pytest.approx(flops / 1e9)
+    assert not Path(config.run_dir).exists()
+
+
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_the_operations_are_those_that_torch_counts(activation: str) -> None:
+    config = ModelConfig(
+        d_model=32,
+        num_heads=2,
+        d_ff=48,
+        num_encoder_layers=1,
+        num_decoder_layers=2,
+        activation=activation,
+    )
+    model = Transformer(config, 50, 50)
+    src, tgt = torch.randint(4, 50, (3, 7)), torch.randint(4, 50, (3, 9))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model(src, tgt)
+    forward = training_flops(config, 50, np.full(3, 7), np.full(3, 9)) / 3
+    hidden = 3 * 2 * (2 * 32 * 9 * (9 - 1))  # torch also counts what the causal mask hides
+    assert forward + hidden == counter.get_total_flops()
+
+
+def use_memory(num_bytes: int) -> None:
+    """Takes memory from the system, writes to each of its pages, and gives it back."""
+    with mmap.mmap(-1, num_bytes) as memory:
+        for start in range(0, num_bytes, mmap.PAGESIZE):
+            memory[start] = 1
+
+
+def test_the_peak_of_memory_counts_from_where_it_is_reset() -> None:
+    use_memory(240_000_000)
+    reset_peak_memory(CPU)
+    before = peak_memory(CPU)
+    use_memory(80_000_000)
+    assert 70_000_000 < peak_memory(CPU) - before < 120_000_000
