@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer.data.lines import LINES_AT_ONCE, open_lines, read_lines
+from transformer.data.lines import BLOCK_BYTES, open_line_arrays, open_lines, read_lines
 from transformer.errors import UserError
 
 AWKWARD = "a\u2028b\nc\u0085d\ne\x0cf\ng\x1ch\ni\rj\nk\r\nl\n".encode()
@@ -31,19 +32,32 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     assert len(expected) == int(wc.split()[0])
 
 
-@given(st.lists(st.sampled_from(["a", "\u00fc", "\ufeff", "\r", "\n", " ", "\u2028"])).map("".join))
-def test_a_file_has_the_lines_of_its_stream(text: str) -> None:
-    with NamedTemporaryFile() as file:
+@given(
+    text=st.lists(st.sampled_from("aü\ufeff\r\n \u2028"), max_size=40).map("".join),
+    block_bytes=st.integers(1, 20),
+)
+def test_a_file_has_the_lines_of_its_stream_however_much_is_read_at_once(
+    text: str, block_bytes: int
+) -> None:
+    with NamedTemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
         file.write(text.encode())
         file.flush()
-        assert list(open_lines(file.name)) == lines(text.encode())
+        patch.setattr("transformer.data.lines.BLOCK_BYTES", block_bytes)
+        expected = lines(text.encode())
+        assert list(open_lines(file.name)) == expected
+        with_ends = [x for array in open_line_arrays(file.name) for x in array.to_pylist()]
+        assert [x.removesuffix("\n").removesuffix("\r") for x in with_ends] == expected
 
 
-def test_a_wrong_line_far_down_is_named_by_its_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [open_lines, open_line_arrays])
+def test_a_wrong_line_far_down_is_named_by_its_number(
+    tmp_path: Path, read: Callable[[Path], Iterator[object]]
+) -> None:
     path = tmp_path / "x.txt"
-    path.write_bytes(b"a\n" * (LINES_AT_ONCE + 7) + b"\xff\n" + b"b\n")
-    with pytest.raises(UserError, match=rf"x\.txt:{LINES_AT_ONCE + 8}: not valid UTF-8"):
-        list(open_lines(path))
+    path.write_bytes(b"a\n" * BLOCK_BYTES + b"b\xff\n" + b"b\n")
+    number = BLOCK_BYTES + 1
+    with pytest.raises(UserError, match=rf"x\.txt:{number}: .* \(byte 0xff at byte 2 of the line"):
+        list(read(path))
 
 
 def test_a_last_line_without_line_feed_counts() -> None:

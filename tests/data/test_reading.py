@@ -35,8 +35,8 @@ def read(tmp_path: Path, **corpus: str) -> list[Pair]:
     config = CorpusConfig(**corpus)
     data = DataConfig(train=[config], cache_dir=str(tmp_path / "cache"), **languages)
     stretches = list(read_pairs(config, data))
-    assert all(len(pairs.src) == ROWS_AT_ONCE for pairs in stretches[:-1])
-    return [Pair(*pair) for pairs in stretches for pair in zip(*pairs, strict=True)]
+    assert all(len(batch) == ROWS_AT_ONCE for batch in stretches[:-1])
+    return [Pair(**row) for batch in stretches for row in batch.to_pylist()]
 
 
 def write(path: Path, text: str) -> str:
@@ -226,3 +226,12 @@ def test_a_tag_stands_before_each_source_sentence_but_an_empty_one(tmp_path: Pat
     (tmp_path / "x.tsv").write_text("a dog\tein Hund\n \tleer\n")
     found = read(tmp_path, path=str(tmp_path / "x.tsv"), tag="<2de>")
     assert found == [Pair("<2de> a dog", "ein Hund", 1), Pair("", "leer", 2)]
+
+
+def test_sentences_lose_exactly_the_white_space_that_python_strips(tmp_path: Path) -> None:
+    characters = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000 and i != 10]
+    for text in ("{0}x{0}", "{0}{0}", "\u3000{0}"):
+        lines = [text.format(c) for c in characters]
+        path = write(tmp_path / "x.txt", "\n".join(lines))
+        found = read(tmp_path, source=path, target=path)
+        assert [pair.src for pair in found] == [line.strip() for line in lines]

@@ -35,6 +35,7 @@ from transformer.data.tokenizer_training import train_tokenizer
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset
 
 __all__ = ["EncodedCorpus", "FilterReport", "encode_corpus", "load_corpora", "prepare_tokenizers"]
@@ -96,8 +97,8 @@ def _write_pairs(corpora: Sequence[CorpusConfig], data: DataConfig, folder: Path
 
     def write(batch: pa.RecordBatch) -> None:
         for column in batch.columns[:2]:
-            for buffer in column.buffers()[1:]:
-                digest.update(buffer)
+            for content in _content(column):
+                digest.update(content)
         out.write_batch(batch)
 
     with (
@@ -107,19 +108,31 @@ def _write_pairs(corpora: Sequence[CorpusConfig], data: DataConfig, folder: Path
     ):
         written: Future[None] | None = None
         for number, corpus in enumerate(corpora):
-            for src, tgt, lines in read_pairs(corpus, data):
-                columns = [src, tgt, np.full(len(src), number), lines]
-                batch = pa.record_batch(columns, schema=schema)
+            for pairs in read_pairs(corpus, data):
+                src, tgt, lines = pairs.columns
+                places = [np.full(len(pairs), number), lines]
+                batch = pa.record_batch([src, tgt, *places], schema=schema)
                 if written is not None:
                     written.result()
                 written = writer.submit(write, batch)
-                num_pairs += len(src)
+                num_pairs += len(pairs)
         if written is not None:
             written.result()
     if num_pairs == 0:
         names = ", ".join(map(corpus_name, corpora))
         raise UserError(f"{names}: there are no pairs of sentences")
     (folder / "digest").write_text(digest.hexdigest(), encoding="utf-8")
+
+
+def _content(texts: pyarrow.StringArray) -> Iterator[pyarrow.Buffer]:
+    """Yields ends and characters of an array of strings, as far as they are its own."""
+    _, offsets, characters = texts.buffers()
+    offsets = offsets.slice(4 * texts.offset, 4 * (len(texts) + 1))
+    ends = np.frombuffer(offsets, np.int32)
+    first, last = int(ends[0]), int(ends[-1])
+    yield offsets
+    if characters is not None:
+        yield characters.slice(first, last - first)
 
 
 def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:

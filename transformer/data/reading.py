@@ -6,27 +6,19 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from transformer.config import CorpusConfig, DataConfig
 from transformer.data.cache import cache_dir
-from transformer.data.lines import LINES_AT_ONCE, open_line_lists
+from transformer.data.lines import open_line_arrays, open_line_lists
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow
 
-ROWS_AT_ONCE = LINES_AT_ONCE
-
-
-class Pairs(NamedTuple):
-    """Some sentences, their translations, and the lines or rows that they stand in, from 1."""
-
-    src: list[str]
-    tgt: list[str]
-    lines: np.ndarray
+ROWS_AT_ONCE = 10_000
 
 
 def corpus_name(corpus: CorpusConfig) -> str:
@@ -59,9 +51,12 @@ def corpus_files(corpus: CorpusConfig) -> list[Path]:
     return paths
 
 
-def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
-    """Yields the pairs of a corpus, some thousands at a time. Spaces around a sentence are dropped,
-    line breaks in it made spaces, and its tag put before a source sentence that is not empty.
+def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
+    """Yields the pairs of a corpus, `ROWS_AT_ONCE` in a batch and fewer in the last.
+
+    Spaces around a sentence are dropped, line breaks in it made spaces, and its tag put before a
+    source sentence that is not empty. The columns are src, tgt and line, the number of the line or
+    row where a pair stands, from 1.
 
     Raises:
         UserError: the corpus cannot be read, or is not what its format asks for.
@@ -73,44 +68,80 @@ def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
         "parquet": _read_parquet,
         "hub": _read_hub,
     }
-    for src, tgt, lines in _even(readers[corpus.format](corpus, data)):
+    for batch in _even(readers[corpus.format](corpus, data)):
+        src, tgt, lines = batch.columns
         src = _sentences(src)
-        if corpus.tag is not None:
-            src = [f"{corpus.tag} {x}" if x else x for x in src]
-        yield Pairs(src, _sentences(tgt), lines)
+        yield _pairs(_tagged(src, corpus.tag) if corpus.tag else src, _sentences(tgt), lines)
 
 
-def _even(stretches: Iterator[Pairs]) -> Iterator[Pairs]:
-    """Yields the same pairs, `ROWS_AT_ONCE` at a time and fewer at the end."""
-    src: list[str] = []
-    tgt: list[str] = []
-    lines = np.empty(0, np.int64)
-    for more in stretches:
-        src, tgt, lines = src + more.src, tgt + more.tgt, np.concatenate([lines, more.lines])
-        while len(src) >= ROWS_AT_ONCE:
-            yield Pairs(src[:ROWS_AT_ONCE], tgt[:ROWS_AT_ONCE], lines[:ROWS_AT_ONCE])
-            src, tgt, lines = src[ROWS_AT_ONCE:], tgt[ROWS_AT_ONCE:], lines[ROWS_AT_ONCE:]
-    if src:
-        yield Pairs(src, tgt, lines)
+def _pairs(
+    src: list[str] | pyarrow.StringArray,
+    tgt: list[str] | pyarrow.StringArray,
+    lines: Sequence[int] | np.ndarray | pyarrow.Int64Array,
+) -> pyarrow.RecordBatch:
+    import pyarrow as pa
+
+    schema = pa.schema({"src": pa.string(), "tgt": pa.string(), "line": pa.int64()})
+    return pa.record_batch([src, tgt, lines], schema=schema)
 
 
-def _sentences(texts: list[str]) -> list[str]:
-    return [" ".join(x.split("\n")) if "\n" in x else x for x in map(str.strip, texts)]
+def _even(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Yields the same rows, `ROWS_AT_ONCE` in a batch and fewer in the last."""
+    held: list[pyarrow.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= ROWS_AT_ONCE:
+            *full, last = _cut(held)
+            yield from full
+            held = [last]
+            if len(last) == ROWS_AT_ONCE:
+                yield held.pop()
+    yield from _cut(held)
 
 
-def _read_text(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+def _cut(batches: list[pyarrow.RecordBatch]) -> list[pyarrow.RecordBatch]:
+    import pyarrow as pa
+
+    if not batches or (len(batches) == 1 and len(batches[0]) == ROWS_AT_ONCE):
+        return batches
+    return pa.Table.from_batches(batches).combine_chunks().to_batches(ROWS_AT_ONCE)
+
+
+def _sentences(texts: pyarrow.StringArray) -> pyarrow.StringArray:
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(texts)  # what `str.strip` drops
+    if pc.any(pc.match_substring(texts, "\n")).as_py():
+        texts = pc.replace_substring(texts, "\n", " ")
+    return texts
+
+
+def _tagged(texts: pyarrow.StringArray, tag: str) -> pyarrow.StringArray:
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.equal(texts, ""), texts, pc.binary_join_element_wise(tag, texts, " "))
+
+
+def _read_text(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
     source, target = str(corpus.source), str(corpus.target)
     num_src = num_tgt = 0
-    sides = zip_longest(open_line_lists(source), open_line_lists(target), fillvalue=[])
-    for src, tgt in sides:
+    for src, tgt in zip_longest(_line_batches(source), _line_batches(target), fillvalue=()):
         both = min(len(src), len(tgt))
-        yield Pairs(src[:both], tgt[:both], np.arange(num_src + 1, num_src + 1 + both))
+        if both:
+            lines = np.arange(num_src + 1, num_src + 1 + both)
+            yield _pairs(src.column(0)[:both], tgt.column(0)[:both], lines)
         num_src += len(src)
         num_tgt += len(tgt)
     if num_src != num_tgt:
         raise UserError(
             f"{source} has {num_src} lines, {target} has {num_tgt}: they are no parallel corpus"
         )
+
+
+def _line_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow as pa
+
+    return _even(pa.record_batch([lines], names=["line"]) for lines in open_line_arrays(path))
 
 
 def _columns(corpus: CorpusConfig, data: DataConfig) -> tuple[str, str]:
@@ -127,7 +158,7 @@ def _columns(corpus: CorpusConfig, data: DataConfig) -> tuple[str, str]:
     return columns
 
 
-def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
     """Yields the rows of a file in which tabs, and nothing else, part the fields: quotes are
     text."""
     name = str(corpus.path)
@@ -145,7 +176,7 @@ def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
                     " quotes are ordinary characters"
                 )
         src, tgt = ([found[column] for found in fields] for column in where)
-        yield Pairs(src, tgt, np.arange(line, line + len(rows)))
+        yield _pairs(src, tgt, np.arange(line, line + len(rows)))
         line += len(rows)
 
 
@@ -162,7 +193,7 @@ def _tsv_columns(
     return (header.index(src), header.index(tgt)), len(header)
 
 
-def _read_json_lines(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+def _read_json_lines(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
     name, columns = str(corpus.path), _columns(corpus, data)
     first = 1
     for texts in open_line_lists(name):
@@ -172,7 +203,7 @@ def _read_json_lines(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
             [_text_of(_reach(x, c), c, f"{name}:{i}") for x, i in zip(rows, lines, strict=True)]
             for c in columns
         )
-        yield Pairs(src, tgt, np.array(lines, np.int64))
+        yield _pairs(src, tgt, lines)
         first += len(texts)
 
 
@@ -208,7 +239,7 @@ def _text_of(value: object, column: str, where: str) -> str:
     return value
 
 
-def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -223,7 +254,7 @@ def _read_parquet(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
         raise UserError(f"{name}: not a Parquet file that can be read ({error})") from error
 
 
-def _read_hub(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pairs]:
+def _read_hub(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
     name, columns = corpus_name(corpus), _columns(corpus, data)
     dataset = load_hub(corpus, data)
     try:
@@ -266,7 +297,7 @@ def _read_batches(
     columns: tuple[str, str],
     available: Sequence[str],
     name: str,
-) -> Iterator[Pairs]:
+) -> Iterator[pyarrow.RecordBatch]:
     """Yields the pairs of Arrow tables, taking nested columns apart."""
     line = 1
     for batch in batches:
@@ -275,7 +306,7 @@ def _read_batches(
             if column not in known and column.split(".")[0] not in known:
                 raise UserError(f"{name}: no column {column!r}; there are {_listed(known)}")
         src, tgt = (_arrow_texts(batch, column, name, line) for column in columns)
-        yield Pairs(src, tgt, np.arange(line, line + len(src)))
+        yield _pairs(src, tgt, np.arange(line, line + len(src)))
         line += len(src)
 
 
