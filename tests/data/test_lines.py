@@ -54,8 +54,8 @@ def test_a_wrong_line_far_down_is_named_by_its_number(
     tmp_path: Path, read: Callable[[Path], Iterator[object]]
 ) -> None:
     path = tmp_path / "x.txt"
-    path.write_bytes(b"a\n" * BLOCK_BYTES + b"b\xff\n" + b"b\n")
-    number = BLOCK_BYTES + 1
+    number = 2 * BLOCK_BYTES // 1000 + 1
+    path.write_bytes((b"a" * 999 + b"\n") * (number - 1) + b"b\xff\n" + b"b\n")
     with pytest.raises(UserError, match=rf"x\.txt:{number}: .* \(byte 0xff at byte 2 of the line"):
         list(read(path))
 

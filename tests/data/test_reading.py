@@ -230,8 +230,13 @@ def test_a_tag_stands_before_each_source_sentence_but_an_empty_one(tmp_path: Pat
 
 def test_sentences_lose_exactly_the_white_space_that_python_strips(tmp_path: Path) -> None:
     characters = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000 and i != 10]
-    for text in ("{0}x{0}", "{0}{0}", "\u3000{0}"):
-        lines = [text.format(c) for c in characters]
-        path = write(tmp_path / "x.txt", "\n".join(lines))
-        found = read(tmp_path, source=path, target=path)
-        assert [pair.src for pair in found] == [line.strip() for line in lines]
+    lines = [f"{c}x{c}" for c in characters]
+    lines += [f"{c}{c}" for c in characters[:0x3100]]
+    path = write(tmp_path / "x.txt", "\n".join(lines))
+    config = CorpusConfig(source=path, target=path)
+    found = [
+        text
+        for batch in read_pairs(config, DataConfig(train=[config]))
+        for text in batch.column("src").to_pylist()
+    ]
+    assert found == [line.strip() for line in lines]
