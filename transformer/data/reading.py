@@ -111,7 +111,8 @@ def _sentences(texts: pyarrow.StringArray) -> pyarrow.StringArray:
     import pyarrow.compute as pc
 
     texts = pc.utf8_trim_whitespace(texts)  # what `str.strip` drops
-    if pc.any(pc.match_substring(texts, "\n")).as_py():
+    characters = texts.buffers()[2]
+    if characters is not None and b"\n" in characters.to_pybytes():
         texts = pc.replace_substring(texts, "\n", " ")
     return texts
 
@@ -123,13 +124,15 @@ def _tagged(texts: pyarrow.StringArray, tag: str) -> pyarrow.StringArray:
 
 
 def _read_text(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow as pa
+
     source, target = str(corpus.source), str(corpus.target)
     num_src = num_tgt = 0
-    for src, tgt in zip_longest(_line_batches(source), _line_batches(target), fillvalue=()):
+    none = pa.record_batch({"line": pa.array([], pa.string())})
+    for src, tgt in zip_longest(_line_batches(source), _line_batches(target), fillvalue=none):
         both = min(len(src), len(tgt))
-        if both:
-            lines = np.arange(num_src + 1, num_src + 1 + both)
-            yield _pairs(src.column(0)[:both], tgt.column(0)[:both], lines)
+        lines = np.arange(num_src + 1, num_src + 1 + both)
+        yield _pairs(src.column(0)[:both], tgt.column(0)[:both], lines)
         num_src += len(src)
         num_tgt += len(tgt)
     if num_src != num_tgt:
