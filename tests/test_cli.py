@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from small_task import Command
 
 from transformer.decoding.search import SearchOptions
@@ -355,6 +356,25 @@ def test_evaluate_finds_the_bleu_that_validation_found(
         assert round(metrics["bleu"]["score"], 2) == round(record["bleu"], 2)
         assert round(metrics["chrf"]["score"], 2) == round(record["chrf"], 2)
         assert metrics["bleu"]["signature"] == record["signature"]
+        lines = command("translate", model, "--input", source, "--beam-size", 1).lines
+        bleu = sacrebleu.corpus_bleu(lines, [reference.read_text().splitlines()])
+        assert round(bleu.score, 2) == round(record["bleu"], 2)
+
+
+def test_windows_line_ends_change_no_score(
+    trained_run: Path, command: Command, source: Path, reference: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "crlf").mkdir()
+    for path in (source, reference):
+        text = path.read_bytes().replace(b"\n", b"\r\n")
+        (tmp_path / "crlf" / path.name).write_bytes(text)
+    found = []
+    for folder in (source.parent, tmp_path / "crlf"):
+        sets = ("--source", folder / source.name, "--reference", folder / reference.name)
+        done = command("evaluate", trained_run, *sets, "--json", "--output", tmp_path)
+        found.append(json.loads(done.output)[source.name]["metrics"])
+    assert found[0] == found[1]
+    assert found[0]["bleu"]["score"] > 0.5, "else the claim is empty"
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning_and_not_the_result(

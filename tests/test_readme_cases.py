@@ -42,11 +42,21 @@ def test_dropped_pairs_are_reported_by_reason_and_line(own_data: Path, command: 
     done = command("train", own_data / "config.yaml", "training.max_steps=1")
     assert done.status == 0, done.error
     dropped = [line for line in done.error.splitlines() if "train.xx:" in line]
+    assert not any(line.startswith("warning: ") for line in dropped)
     assert any("1 " in line and "train.xx:5" in line for line in dropped)
     assert any(
         "2 " in line and "256" in line and "train.xx:9" in line and ":17" in line
         for line in dropped
     )
+
+
+def test_many_dropped_pairs_are_warned_about(own_data: Path, command: Command) -> None:
+    path = own_data / "train.xx"
+    path.write_text("\n" * 12 + "".join(path.read_text().splitlines(True)[12:]))
+    done = command("train", own_data / "config.yaml", "training.max_steps=1")
+    assert done.status == 0, done.error
+    assert "warning: 12 of 150 pairs are left out (8.0%)" in done.error
+    assert "train.xx:1, " in done.error
 
 
 def test_two_vocabularies_cannot_be_tied_three_ways(own_data: Path, command: Command) -> None:
