@@ -178,13 +178,20 @@ def evaluate(
     --against, how likely the difference from another system is to be chance (paired bootstrap).
     """
     from transformer.evaluation import check_tokenizer
-    from transformer.test_sets import Scoring, named_test_sets, read_test_set, run_test_sets
+    from transformer.test_sets import (
+        Place,
+        Scoring,
+        named_test_sets,
+        read_test_set,
+        run_test_sets,
+    )
 
     log_to_console()
     if source is not None and not reference:
         raise typer.BadParameter("--source needs --reference")
     if tokenize is not None:
         check_tokenizer(tokenize)
+    place = Place.of(models[0], output)
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     system = _system(models, device, given)
     other = None if against is None else _system([against], device, given)
@@ -199,7 +206,7 @@ def evaluate(
         raise typer.BadParameter("files of translations need --reference")
     language = trained.config.data.target_language if trained else ""
     scoring = Scoring(language, tokenize, lowercase)
-    results = run_test_sets(system, test_sets, scoring, output or models[0], other)
+    results = run_test_sets(system, test_sets, scoring, place, other)
     if as_json:
         typer.echo(json.dumps({r.name: r.to_json() for r in results}, indent=2, ensure_ascii=False))
     else:

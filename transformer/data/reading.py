@@ -175,8 +175,8 @@ def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.Record
         for i, found in enumerate(fields, line):
             if len(found) != num_fields:
                 raise UserError(
-                    f"{name}:{i}: {len(found)} fields found, {num_fields} expected, parted by tabs;"
-                    " quotes are ordinary characters"
+                    f"{name}:{i}: fields: {len(found)} found, {num_fields} expected, parted by"
+                    " tabs; quotes are ordinary characters"
                 )
         src, tgt = ([found[column] for found in fields] for column in where)
         yield _pairs(src, tgt, np.arange(line, line + len(rows)))
