@@ -39,7 +39,7 @@ def test_an_epoch_has_each_example_once(
     assert all(updates)
 
 
-@given(some_lengths, budgets, st.integers(0, 30))
+@given(some_lengths, budgets, st.integers(1, 30))
 def test_the_plan_takes_shuffled_examples_one_by_one(
     lengths: np.ndarray, batch_tokens: int, at_once: int
 ) -> None:

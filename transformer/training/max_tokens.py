@@ -118,7 +118,7 @@ def largest(fits: Callable[[int], bool], least: int, most: int) -> int:
     """
     good, bad = least, most + 1
     is_bounded = False
-    while bad - good > (good // 8 if is_bounded else 0) and good < most:
+    while good < most and not (is_bounded and bad - good <= max(1, good // 8)):
         tried = (good + bad) // 2 if is_bounded else min(2 * good, most)
         if fits(tried):
             good = tried
