@@ -27,6 +27,7 @@ ROWS = [
     """
     data.corpus training.loss training.checkpoint
     decoding.search decoding.sampling decoding.scoring
+    export.ctranslate2
     """,
     "data.updates decoding.translator inspection",
     "training.state training.report training.validation test_sets",
