@@ -133,7 +133,7 @@ def _set_embedding(stack: Any, tokens: Any, module: Embedding, num_positions: in
         stack.position_encodings.encodings = _array(torch.cat((table, last)))
     else:
         width = module.tokens.embedding_dim
-        stack.position_encodings.encodings = _array(sinusoids(num_positions, width))
+        stack.position_encodings.encodings = _array(sinusoids(torch.empty(num_positions, width)))
 
 
 def _set_stack(stack: Any, module: Encoder | Decoder, config: ModelConfig) -> None:
