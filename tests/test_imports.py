@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 # A module imports only from rows above its own.
 ROWS = [
+    "config_types",
+    "config_data",
     """
     config errors ids precision model.positions model.dropout model.packing
     training.event_file training.allocator training.stopping decoding.arrivals decoding.ensemble

@@ -1,4 +1,5 @@
-"""Every setting, once: its name, type, default, meaning and check.
+"""Every setting, once: its name, type, default, meaning and check; those of text stand in
+`config_data`.
 
 YAML files mirror these sections (`transformer.config_file` reads them); the command line overrides
 a setting by its dotted name, such as `training.max_steps=500`. Types are strict: a boolean or a
@@ -10,142 +11,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from transformer.config_data import CorpusConfig, DataConfig, TokenizerConfig
+from transformer.config_types import Count, Positive, Probability, Section, Seed, Text
 
-def _whole(value: object) -> object:
-    """Turns a float without fraction into an int, such as `1e5` for a number of steps."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return int(value)
-    return value
+__all__ = [
+    "Config",
+    "CorpusConfig",
+    "DataConfig",
+    "DecodingConfig",
+    "ModelConfig",
+    "Section",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "ValidationConfig",
+]
 
-
-Text = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*$")]
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
-Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-Seed = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(_whole)]
-Format = Literal["text", "tsv", "jsonl", "parquet", "hub"]
 Schedule = Literal["inverse_square_root", "cosine", "linear", "constant", "warmup_stable_decay"]
-ENDINGS: dict[str, Format] = {
-    ".tsv": "tsv",
-    ".json": "jsonl",
-    ".jsonl": "jsonl",
-    ".parquet": "parquet",
-}
-
-
-class Section(BaseModel):
-    """A group of settings; unknown names are refused and values never change after reading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-
-class CorpusConfig(Section):
-    """One parallel corpus: two text files, or one file of pairs, or a data set in hub layout."""
-
-    source: Text | None = None
-    """Text file of source sentences, one a line, plain or .gz; goes with `target`."""
-    target: Text | None = None
-    """Text file of target sentences, line by line the translations of `source`."""
-    path: Text | None = None
-    """A file that holds both sides: .tsv, .jsonl or .parquet, the first two also .gz."""
-    hub: Text | None = None
-    """A data set of the Hugging Face hub (`owner/name`), or a local folder laid out like one."""
-    name: Text | None = None
-    """Configuration of the hub data set, if it has several."""
-    split: Text = "train"
-    """Split of the hub data set."""
-    revision: Text | None = None
-    """Branch, tag or commit of the hub data set."""
-    source_column: Text | None = None
-    """Column of the source text, dotted if nested. Default: source language; of TSV, field 1."""
-    target_column: Text | None = None
-    """Column of the target text, dotted if nested. Default: target language; of TSV, field 2."""
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.source is None) != (self.target is None):
-            raise ValueError("source and target go together: name both text files")
-        kinds = [self.source is not None, self.path is not None, self.hub is not None]
-        if sum(kinds) != 1:
-            raise ValueError("a corpus needs exactly one of: source and target, path, hub")
-        if self.path is not None:
-            self.format  # noqa: B018  (refuses an unknown ending)
-        if self.source is not None and (self.source_column or self.target_column):
-            raise ValueError("source_column and target_column go with path or hub")
-        if self.hub is None and (self.name or self.revision or self.split != "train"):
-            raise ValueError("name, split and revision go with hub")
-        return self
-
-    @property
-    def format(self) -> Format:
-        """How the corpus is stored, told by which setting is given and how the file's name ends."""
-        if self.source is not None:
-            return "text"
-        if self.hub is not None:
-            return "hub"
-        stem = str(self.path).removesuffix(".gz")
-        for ending, kind in ENDINGS.items():
-            if stem.endswith(ending):
-                return kind
-        raise ValueError(f"path {self.path} must end in .tsv, .jsonl or .parquet (.gz may follow)")
-
-
-class DataConfig(Section):
-    """What to train, validate and test on, and which pairs to leave out of training."""
-
-    source_language: LanguageCode = ""
-    """Language code of the source, such as `en`; the default column of tables."""
-    target_language: LanguageCode = ""
-    """Language code of the target; also chooses sacreBLEU's tokenizer for zh, ja and ko."""
-    train: list[CorpusConfig] = Field(min_length=1)
-    """Corpora to train on, taken together."""
-    validation: list[CorpusConfig] = []
-    """Corpora to validate on; none switches validation off."""
-    test: dict[Name, CorpusConfig] = {}
-    """Test sets by name, for `transformer evaluate`."""
-    max_length: Positive = 256
-    """Most tokens of a side, its end counted; longer training pairs are dropped and counted."""
-    max_ratio: float | None = Field(default=None, gt=1.0)
-    """Most tokens of a side per token of the other; other training pairs are dropped, counted."""
-    drop_duplicates: bool = False
-    """Keeps only the first of equal training pairs."""
-    cache_dir: Text | None = None
-    """Home of prepared data. Default: $XDG_CACHE_HOME/transformer or ~/.cache/transformer."""
-    num_threads: Count = 0
-    """Threads that prepare data; 0 takes all cores."""
-
-
-class TokenizerConfig(Section):
-    """SentencePiece, trained on the training text."""
-
-    kind: Literal["unigram", "bpe"] = "unigram"
-    """Subword model."""
-    vocab_size: int = Field(default=8000, ge=5)
-    """Pieces of a vocabulary, special ones and bytes included; a small text gets fewer, warned."""
-    joint: bool = True
-    """One vocabulary for both languages; false trains one for each."""
-    byte_fallback: bool = True
-    """Spells unknown characters as bytes, so that nothing is lost."""
-    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
-    """Unicode normalisation before segmentation; `_cf` also folds case."""
-    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
-    """Share of the characters that get a piece of their own; 0.9995 suits Chinese and Japanese."""
-    user_symbols: list[Text] = []
-    """Symbols that are always one piece, such as a tag `<2de>`; they are stripped from output."""
-    sample_lines: Positive = 500_000
-    """Most lines that the tokenizer is trained on; a larger corpus is sampled evenly."""
-    source_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
-    """Subword regularisation of the source in training. bpe: probability of dropping a merge
-    (Provilkov et al. 2020); unigram: the smoothing exponent alpha (Kudo 2018). Fresh in each epoch;
-    never in validation or translation."""
-    target_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The same for the target."""
 
 
 class ModelConfig(Section):
