@@ -22,7 +22,7 @@ ROWS = [
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
-    training.distributed training.logger evaluation
+    training.distributed training.logger evaluation decoding.beams decoding.options
     """,
     "config_file console model.layers data.tokenizer data.reading",
     "model.transformer data.encoding training.optimizer",

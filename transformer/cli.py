@@ -20,7 +20,7 @@ from transformer.console import Input, Output, log_to_console, reading, writing
 from transformer.errors import InterruptedRun, UserError
 
 if TYPE_CHECKING:
-    from transformer.decoding.search import SearchOptions
+    from transformer.decoding.options import SearchOptions
 
 app = typer.Typer(
     help="Train, evaluate and run encoder-decoder Transformers for translation.",

@@ -11,7 +11,7 @@ from typing import Any
 from transformer.config import Config
 from transformer.data.corpus import load_corpora
 from transformer.data.lines import open_lines
-from transformer.decoding.search import SearchOptions
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.evaluation import Evaluation, evaluate

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from transformer.config import ModelConfig
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.scoring import score_pairs
-from transformer.decoding.search import SearchOptions, beam_search
+from transformer.decoding.search import beam_search
 from transformer.errors import UserError
 from transformer.export.ctranslate2 import load_ctranslate2, write_ctranslate2
 from transformer.ids import BOS, EOS, PAD

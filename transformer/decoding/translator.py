@@ -17,8 +17,10 @@ from transformer.config import Config
 from transformer.data.batching import micro_batches, pad
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.arrivals import arrivals
+from transformer.decoding.beams import Hypothesis
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.scoring import Score, score_pairs
-from transformer.decoding.search import Hypothesis, SearchOptions, beam_search
+from transformer.decoding.search import beam_search
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoint import LoadedModel, load_model
