@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from transformer.errors import UserError
-from transformer.evaluation import evaluate
+from transformer.evaluation import compare, evaluate
 
 HYPOTHESES = ["The cat sat on the mat.", "A dog Runs in the park!", "", "He said: it is late."]
 REFERENCES = ["The cat is on the mat.", "A dog runs in a big park!", "Yes.", "He said: it is late."]
@@ -135,3 +136,40 @@ def test_the_json_holds_all_of_it() -> None:
     assert told["lines"] == 1
     assert told["warnings"] == found.warnings
     assert told["metrics"]["ter"]["signature"] == found.metrics["ter"].signature
+
+
+def test_a_comparison_says_what_sacrebleus_paired_bootstrap_says(folder: Path) -> None:
+    others = ["The cat is on the mat.", "A dog runs in a park!", "Yes.", "It is late, he said."]
+    (folder / "baseline").write_text("".join(f"{line}\n" for line in others), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "one", "-i", "baseline", "hypotheses"]
+    command += ["-m", "bleu", "chrf", "ter", "--paired-bs", "--format", "latex", "--width", "6"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    rows = [line.split("&")[1:] for line in done.stdout.splitlines() if "&" in line]
+    _, baseline, system = (
+        [[float(x) for x in re.findall(r"\d+\.\d+", cell)] for cell in row] for row in rows
+    )
+    found = compare(HYPOTHESES, others, [REFERENCES])
+    assert list(found) == ["bleu", "chrf", "ter"]
+    for comparison, (*score, p_value), other in zip(found.values(), system, baseline, strict=True):
+        for mine, theirs in ((comparison.this, score), (comparison.other, other)):
+            assert [mine.score, mine.mean, mine.interval] == pytest.approx(theirs, abs=1e-5)
+        assert comparison.p_value == pytest.approx(p_value, abs=6e-5)
+        assert comparison.difference == comparison.this.score - comparison.other.score
+        assert "bs:1000|seed:12345" in comparison.signature
+
+
+def test_a_system_is_no_better_than_itself() -> None:
+    for comparison in compare(HYPOTHESES, HYPOTHESES, [REFERENCES]).values():
+        assert comparison.difference == 0
+        assert comparison.p_value == 1
+
+
+def test_systems_of_different_length_are_not_compared() -> None:
+    with pytest.raises(UserError, match="3 translations and 4 references"):
+        compare(HYPOTHESES, HYPOTHESES[:3], [REFERENCES])
+
+
+def test_a_seed_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "lucky")
+    with pytest.raises(UserError, match=r"SACREBLEU_SEED.*lucky"):
+        compare(HYPOTHESES, HYPOTHESES, [REFERENCES])

@@ -25,15 +25,15 @@ ROWS = [
     training.distributed training.logger evaluation decoding.beams decoding.options
     """,
     "config_file console model.layers data.tokenizer data.reading",
-    "model.transformer data.encoding training.optimizer",
+    "model.transformer data.encoding data.tokenizer_training training.optimizer",
     """
     data.corpus training.loss training.checkpoint
     decoding.search decoding.sampling decoding.scoring
     export.ctranslate2
     """,
     "data.updates decoding.translator inspection",
-    "training.state training.report training.validation test_sets",
-    "training.saving",
+    "training.state training.report training.validation systems",
+    "training.saving test_sets",
     "training.selection",
     "training.trainer",
     "training.run cli_tokenizer",

@@ -21,6 +21,7 @@ from transformer.errors import InterruptedRun, UserError
 
 if TYPE_CHECKING:
     from transformer.decoding.options import SearchOptions
+    from transformer.systems import System
 
 app = typer.Typer(
     help="Train, evaluate and run encoder-decoder Transformers for translation.",
@@ -150,7 +151,13 @@ def score(
 
 @app.command()
 def evaluate(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL…", help="As in translate.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL…", help="As in translate; or a file of translations."),
+    ],
+    against: Annotated[
+        Path | None, typer.Option(help="Another model or file of translations to compare with.")
+    ] = None,
     source: Annotated[Path | None, typer.Option(help="Source lines.")] = None,
     reference: Annotated[
         list[Path] | None, typer.Option(help="Their reference translations; may be repeated.")
@@ -167,26 +174,32 @@ def evaluate(
 ) -> None:
     """Translate test sets and print BLEU, chrF and TER with their signatures.
 
-    Without --source and --reference: the test sets that the model's configuration names.
+    Without --source and --reference: the test sets that the model's configuration names. With
+    --against, how likely the difference from another system is to be chance (paired bootstrap).
     """
-    from transformer.decoding.translator import Translator
     from transformer.evaluation import check_tokenizer
-    from transformer.test_sets import named_test_sets, read_test_set, run_test_sets
+    from transformer.test_sets import Scoring, named_test_sets, read_test_set, run_test_sets
 
     log_to_console()
-    if (source is None) != (not reference):
-        raise typer.BadParameter("--source and --reference go together")
+    if source is not None and not reference:
+        raise typer.BadParameter("--source needs --reference")
     if tokenize is not None:
         check_tokenizer(tokenize)
-    translator = Translator.load(*models, device=device)
-    if source is not None and reference:
+    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+    system = _system(models, device, given)
+    other = None if against is None else _system([against], device, given)
+    trained = system.translator or (other and other.translator)
+    if reference and source is None and trained:
+        raise typer.BadParameter("--reference needs --source, which the model translates")
+    if reference:
         test_sets = [read_test_set(source, reference)]
+    elif trained:
+        test_sets = named_test_sets(trained.config)
     else:
-        test_sets = named_test_sets(translator.config)
-    options = _options(translator.options, beam_size=beam_size, length_penalty=length_penalty)
-    results = run_test_sets(
-        translator, test_sets, options, tokenize, lowercase, output or models[0]
-    )
+        raise typer.BadParameter("files of translations need --reference")
+    language = trained.config.data.target_language if trained else ""
+    scoring = Scoring(language, tokenize, lowercase)
+    results = run_test_sets(system, test_sets, scoring, output or models[0], other)
     if as_json:
         typer.echo(json.dumps({r.name: r.to_json() for r in results}, indent=2, ensure_ascii=False))
     else:
@@ -232,6 +245,18 @@ def config_schema() -> None:
     from transformer.config_file import config_schema
 
     typer.echo(json.dumps(config_schema(), indent=2, ensure_ascii=False))
+
+
+def _system(paths: list[Path], device: str, given: dict[str, float | None]) -> System:
+    """Opens what is evaluated: a file of translations, a model or an ensemble."""
+    from transformer.decoding.translator import Translator
+    from transformer.systems import System, holds_translations
+
+    if len(paths) == 1 and holds_translations(paths[0]):
+        return System.of_file(paths[0])
+    translator = Translator.load(*paths, device=device)
+    name = " + ".join(map(str, paths))
+    return System(name, translator, _options(translator.options, **given))
 
 
 def _options(options: SearchOptions, **given: float | None) -> SearchOptions:

@@ -34,7 +34,7 @@ def tokenizer_train(
     """Train a vocabulary on text files."""
     from pydantic import ValidationError
 
-    from transformer.data.tokenizer import train_tokenizer
+    from transformer.data.tokenizer_training import train_tokenizer
 
     log_to_console()
     try:

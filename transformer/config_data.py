@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -105,8 +105,12 @@ class TokenizerConfig(Section):
 
     kind: Literal["unigram", "bpe"] = "unigram"
     """Subword model."""
-    vocab_size: int = Field(default=8000, ge=5)
-    """Pieces of a vocabulary, special ones and bytes included; a small text gets fewer, warned."""
+    vocab_size: Annotated[int, Field(ge=5)] | Literal["auto"] = 8000
+    """Pieces of a vocabulary, special ones and bytes included; a small text gets fewer, warned.
+    auto goes by the number of training pairs: its characters, bytes and special pieces, and
+    10 * sqrt(pairs) more, but 500 to 32,000: 1,700 at 29,000 pairs, 4,500 at 200,000, 21,000 at
+    4.5 million. Little data wants small vocabularies (Sennrich and Zhang 2019; Ding et al. 2019:
+    0 to 4,000 merges at 200,000 pairs), much data larger ones (Gowda and May 2020)."""
     joint: bool = True
     """One vocabulary for both languages; false trains one for each."""
     byte_fallback: bool = True
@@ -125,3 +129,6 @@ class TokenizerConfig(Section):
     never in validation or translation."""
     target_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
     """The same for the target."""
+    sampling_until: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of training.max_steps with such sampling; the updates after it see the segmentation
+    that translation sees."""

@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as SacrebleuMetric
+
+Systems = list[tuple[str, Sequence[str]]]
 
 METRICS = ("bleu", "chrf", "ter")
 
@@ -54,6 +56,43 @@ class Evaluation:
         return json.dumps(asdict(self), ensure_ascii=False, indent=2)
 
 
+@dataclass(frozen=True)
+class Bootstrapped:
+    """A score and what resampling the lines makes of it.
+
+    Attributes:
+        score: of the lines as they are.
+        mean: of the resampled scores.
+        interval: half the width of the interval that holds 95 % of them.
+    """
+
+    score: float
+    mean: float
+    interval: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one system's score stands to another's.
+
+    Attributes:
+        this: the system's score.
+        other: the other's.
+        p_value: probability of a difference at least as large if the systems were equally good.
+        signature: sacreBLEU's, with the number of samples and the seed that drew them.
+    """
+
+    this: Bootstrapped
+    other: Bootstrapped
+    p_value: float
+    signature: str
+
+    @property
+    def difference(self) -> float:
+        """How much higher this score is than the other."""
+        return self.this.score - self.other.score
+
+
 def evaluate(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
@@ -80,20 +119,83 @@ def evaluate(
             or not installed.
     """
     _check_counts(hypotheses, references)
-    for name in metrics:
+    made, notes = make_metrics(metrics, target_language, tokenize, lowercase)
+    warnings = [] if tokenize == "none" else _looks_tokenized(hypotheses, references)
+    found = {}
+    for name, metric in made.items():
+        score = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+        found[name] = Metric(score.score, str(metric.get_signature()))
+    return Evaluation(found, len(hypotheses), warnings + notes)
+
+
+def compare(
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[Sequence[str]],
+    target_language: str = "",
+    tokenize: str | None = None,
+    lowercase: bool = False,
+) -> dict[str, Comparison]:
+    """Compares two systems' translations of the same lines by paired bootstrap resampling (Koehn
+    2004), as sacreBLEU does it: 1,000 samples of the lines, drawn alike for both.
+
+    Args:
+        hypotheses: the translations of one system.
+        others: those of the other.
+        references: as in `evaluate`, like the remaining arguments.
+
+    Returns:
+        a comparison for each of `METRICS`.
+
+    Raises:
+        UserError: as `evaluate`.
+    """
+    _check_counts(hypotheses, references)
+    _check_counts(others, references)
+    metrics, _ = make_metrics(METRICS, target_language, tokenize, lowercase)
+    lines = [list(reference) for reference in references]
+    systems: Systems = [("other", list(others)), ("this", list(hypotheses))]
+    return {name: _compare(name, metric, systems, lines) for name, metric in metrics.items()}
+
+
+def _compare(
+    name: str, metric: SacrebleuMetric, systems: Systems, references: list[list[str]]
+) -> Comparison:
+    """Compares the second system with the first."""
+    from sacrebleu.significance import PairedTest
+
+    try:
+        test = PairedTest(systems, {name: metric}, references, test_type="bs")
+    except ValueError as error:
+        raise UserError(f"SACREBLEU_SEED of the environment: {error}") from None
+    signatures, results = test()
+    (key,) = signatures
+    found: list[Any] = results[key]
+    other, this = (Bootstrapped(*map(float, (x.score, x.mean, x.ci))) for x in found)
+    # sacreBLEU counts what exceeds the difference: equal systems would get its smallest p.
+    p_value = 1.0 if systems[0][1] == systems[1][1] else float(found[1].p_value)
+    return Comparison(this, other, p_value, str(signatures[key]))
+
+
+def make_metrics(
+    names: Sequence[str], target_language: str, tokenize: str | None, lowercase: bool
+) -> tuple[dict[str, SacrebleuMetric], list[str]]:
+    """Returns sacreBLEU's metrics in the order of `METRICS`, and warnings about how they were made.
+
+    Raises:
+        UserError: a metric or tokenizer is unknown or not installed.
+    """
+    for name in names:
         if name not in METRICS:
             raise UserError(f"metric {name}: no such metric; there are {', '.join(METRICS)}")
     language = re.split("[-_]", target_language.lower())[0]
     language = _LANGUAGES.get(language, language)
-    warnings = [] if tokenize == "none" else _looks_tokenized(hypotheses, references)
-    found = {}
+    made, warnings = {}, []
     for name in METRICS:
-        if name in metrics:
-            metric, notes = _make_metric(name, language, tokenize, lowercase)
-            score = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
-            found[name] = Metric(score.score, str(metric.get_signature()))
+        if name in names:
+            made[name], notes = _make_metric(name, language, tokenize, lowercase)
             warnings += notes
-    return Evaluation(found, len(hypotheses), warnings)
+    return made, warnings
 
 
 def check_tokenizer(name: str) -> None:

@@ -1,10 +1,12 @@
-"""Test sets: read, translated, compared with their references, and written beside the model."""
+"""Test sets: read, translated, compared with their references and with another system's
+translations, and written beside the model.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ from transformer.config import Config
 from transformer.data.corpus import load_corpora
 from transformer.data.lines import open_lines
 from transformer.decoding.options import SearchOptions
-from transformer.decoding.translator import Translator
 from transformer.errors import UserError
-from transformer.evaluation import Evaluation, evaluate
+from transformer.evaluation import Comparison, Evaluation, compare, evaluate
+from transformer.systems import System
 from transformer.training.logger import log
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class TestSet:
 
     Attributes:
         name: what results call it.
-        sources: one sentence a line.
+        sources: one sentence a line; none if nothing is to be translated.
         references: for each reference translation, all of its lines.
     """
 
@@ -36,42 +40,81 @@ class TestSet:
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """How translations are compared with references.
+
+    Attributes:
+        target_language: chooses sacreBLEU's tokenizer.
+        tokenize: sacreBLEU's tokenizer; None chooses it by the target language.
+        lowercase: ignores case.
+    """
+
+    target_language: str = ""
+    tokenize: str | None = None
+    lowercase: bool = False
+
+
+@dataclass(frozen=True)
 class Result:
-    """How a model did on a test set.
+    """How a system did on a test set.
 
     Attributes:
         name: of the test set.
         evaluation: scores and signatures.
-        options: of the search.
+        options: of the search; None if there was none.
         seconds: that translating took.
-        path: where the translations are; None if they could not be written.
+        path: where the translations are; None if they were not written.
+        against: the other system's name, if there is one.
+        comparisons: with the other system, by metric.
     """
 
     name: str
     evaluation: Evaluation
-    options: SearchOptions
+    options: SearchOptions | None
     seconds: float
     path: Path | None
+    against: str | None = None
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Returns the result for people."""
         found, options = self.evaluation, self.options
-        head = f"{self.name}: {found.lines} lines, beam {options.beam_size}, length penalty"
-        head += f" {options.length_penalty:g}, {self.seconds:.1f} s"
+        head = f"{self.name}: {found.lines} lines"
+        if options is not None:
+            head += f", beam {options.beam_size}, length penalty {options.length_penalty:g}"
+            head += f", {self.seconds:.1f} s"
         if self.path is not None:
             head += f", translations in {self.path}"
-        names = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-        scores = [f"  {names[k]:5}{m.score:6.2f}  {m.signature}" for k, m in found.metrics.items()]
-        return [head, *scores]
+        scores = [f"  {NAMES[k]:5}{m.score:6.2f}  {m.signature}" for k, m in found.metrics.items()]
+        return [head, *scores, *self._comparison_lines()]
+
+    def _comparison_lines(self) -> list[str]:
+        if self.against is None:
+            return []
+        lines = [f"  against {self.against}, paired bootstrap, mean and 95 % interval of each:"]
+        for name, c in self.comparisons.items():
+            lines.append(
+                f"  {NAMES[name]:5}{c.difference:+6.2f}  p {c.p_value:.4f}"
+                f"  {c.this.mean:.2f} ± {c.this.interval:.2f}"
+                f" against {c.other.mean:.2f} ± {c.other.interval:.2f}  {c.signature}"
+            )
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result for machines."""
-        return {
+        values: dict[str, Any] = {
             **asdict(self.evaluation),
-            "search": asdict(self.options),
+            "search": None if self.options is None else asdict(self.options),
             "seconds": self.seconds,
             "translations": None if self.path is None else str(self.path),
         }
+        if self.against is not None:
+            compared = {
+                name: {"difference": found.difference, **asdict(found)}
+                for name, found in self.comparisons.items()
+            }
+            values["against"] = {"system": self.against, "metrics": compared}
+        return values
 
 
 def read_pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
@@ -86,10 +129,16 @@ def read_pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
     return sources, targets
 
 
-def read_test_set(source: Path, references: Sequence[Path]) -> TestSet:
-    """Reads a test set from text files."""
+def read_test_set(source: Path | None, references: Sequence[Path]) -> TestSet:
+    """Reads a test set from text files; without a source, nothing of it can be translated."""
+    if source is None:
+        return TestSet(_stem(references[0]), [], [list(open_lines(path)) for path in references])
     pairs = [read_pairs(source, reference) for reference in references]
-    return TestSet(source.name.removesuffix(".gz"), pairs[0][0], [lines for _, lines in pairs])
+    return TestSet(_stem(source), pairs[0][0], [lines for _, lines in pairs])
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz")
 
 
 def named_test_sets(config: Config) -> list[TestSet]:
@@ -108,48 +157,57 @@ def named_test_sets(config: Config) -> list[TestSet]:
 
 
 def run_test_sets(
-    translator: Translator,
+    system: System,
     test_sets: Sequence[TestSet],
-    options: SearchOptions,
-    tokenize: str | None,
-    lowercase: bool,
-    folder: Path,
+    scoring: Scoring,
+    folder: Path | None,
+    against: System | None = None,
 ) -> list[Result]:
-    """Translates and scores test sets; writes the translations under `folder`.
+    """Translates and scores test sets; writes a model's translations under `folder`.
 
     Args:
-        translator: the model.
+        system: what is evaluated.
         test_sets: what to translate.
-        options: of the search.
-        tokenize: sacreBLEU's tokenizer; None chooses it by the target language.
-        lowercase: ignores case.
-        folder: a run directory or other folder, or a checkpoint file, beside which they then lie.
+        scoring: how it is scored.
+        folder: a run directory or other folder, or a checkpoint file, beside which the translations
+            then lie; None writes none.
+        against: another system, with which it is compared.
+
+    Raises:
+        UserError: a file of translations does not fit.
     """
-    results = []
-    for test_set in test_sets:
-        started_at = time.monotonic()
-        naming = replace(translator, warn=_naming(test_set.name, translator.warn))
-        outputs = naming.translate(test_set.sources, options)
-        seconds = time.monotonic() - started_at
-        for line in naming.summary.lines()[1:]:  # the first is about time, as the result is
-            log.warning("%s: %s", test_set.name, line)
-        found = evaluate(
-            outputs,
-            test_set.references,
-            target_language=translator.config.data.target_language,
-            tokenize=tokenize,
-            lowercase=lowercase,
-        )
-        for warning in found.warnings:
-            log.warning("%s: %s", test_set.name, warning)
+    for each in (system, against):
+        if each is not None and each.lines is not None and len(test_sets) > 1:
+            raise UserError(
+                f"{each.name}: a file of translations goes with one test set, and here are"
+                f" {len(test_sets)}: give --source and --reference"
+            )
+    return [_run(system, test_set, scoring, folder, against) for test_set in test_sets]
+
+
+def _run(
+    system: System,
+    test_set: TestSet,
+    scoring: Scoring,
+    folder: Path | None,
+    against: System | None,
+) -> Result:
+    num_lines = len(test_set.references[0])
+    started_at = time.monotonic()
+    outputs = system.translate(test_set.sources, num_lines, test_set.name)
+    seconds = time.monotonic() - started_at
+    found = evaluate(outputs, test_set.references, **asdict(scoring))
+    for warning in found.warnings:
+        log.warning("%s: %s", test_set.name, warning)
+    path = None
+    if system.translator is not None and folder is not None:
         path = _write(folder, test_set.name, outputs)
-        results.append(Result(test_set.name, found, options, seconds, path))
-    return results
-
-
-def _naming(name: str, warn: Callable[[str], object] | None) -> Callable[[str], object] | None:
-    """Returns what passes on warnings with the name of the test set that they are about."""
-    return None if warn is None else lambda sentence: warn(f"{name}: {sentence}")
+    result = Result(test_set.name, found, system.options, seconds, path)
+    if against is None:
+        return result
+    others = against.translate(test_set.sources, num_lines, test_set.name)
+    comparisons = compare(outputs, others, test_set.references, **asdict(scoring))
+    return replace(result, against=against.name, comparisons=comparisons)
 
 
 def _write(folder: Path, name: str, lines: Sequence[str]) -> Path | None:

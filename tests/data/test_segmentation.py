@@ -13,7 +13,8 @@ import sentencepiece
 
 from transformer.config import TokenizerConfig
 from transformer.data.segmentation import SPACE
-from transformer.data.tokenizer import UNK, Tokenizer, train_tokenizer
+from transformer.data.tokenizer import UNK, Tokenizer
+from transformer.data.tokenizer_training import train_tokenizer
 
 SYLLABLES = [
     "ka",

@@ -20,9 +20,8 @@ from transformer.data.tokenizer import (
     UNK,
     Tokenizer,
     Tokenizers,
-    sample_evenly,
-    train_tokenizer,
 )
+from transformer.data.tokenizer_training import sample_evenly, train_tokenizer
 from transformer.errors import UserError
 
 WORDS = ["a", "boy", "sees", "the", "big", "dog", "and", "walks", "home"]
@@ -197,7 +196,7 @@ def test_training_prints_nothing_and_does_not_depend_on_the_cores() -> None:
 import os, sys
 os.sched_setaffinity(0, [next(iter(os.sched_getaffinity(0)))])
 from transformer.config import TokenizerConfig
-from transformer.data.tokenizer import train_tokenizer
+from transformer.data.tokenizer_training import train_tokenizer
 for kind in ("unigram", "bpe"):
     config = TokenizerConfig(kind=kind, vocab_size=300)
     print(train_tokenizer({text()!r}, config).digest)

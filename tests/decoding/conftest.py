@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.config import ModelConfig, TokenizerConfig
-from transformer.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
 from transformer.ids import EOS, PAD
 from transformer.model.transformer import Transformer
 

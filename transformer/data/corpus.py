@@ -28,7 +28,8 @@ from transformer.data.encoding import (
     encode_rows,
 )
 from transformer.data.reading import Pair, corpus_files, corpus_name, load_hub, read_pairs
-from transformer.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["EncodedCorpus", "FilterReport", "encode_corpus", "load_corpora", "prepare_tokenizers"]
 
 ROWS_IN_BATCH = 20_000
+OF_TRAINING = ("source_sampling", "target_sampling", "sampling_until")
+"""Settings of the tokenizer that do not change what it is."""
 FORMAT = 1
 """Counts up when prepared data changes its form or meaning."""
 
@@ -120,16 +123,23 @@ def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:
         UserError: the text does not suit the settings.
     """
     settings = config.tokenizer
-    wanted = settings.model_dump(exclude={"source_sampling", "target_sampling"})
+    wanted = settings.model_dump(exclude=set(OF_TRAINING))
     key = fingerprint(FORMAT, corpus._fingerprint, wanted, sentencepiece.__version__)
     folder = cache_dir(config.data.cache_dir) / "tokenizers" / key
     stored(folder, partial(_train_tokenizers, config, corpus))
     for warning in json.loads((folder / "warnings.json").read_text(encoding="utf-8")):
         log.warning("%s", warning)
-    source = Tokenizer((folder / "source.model").read_bytes())
-    if settings.joint:
-        return Tokenizers(source, source)
-    return Tokenizers(source, Tokenizer((folder / "target.model").read_bytes()))
+    source = target = Tokenizer((folder / "source.model").read_bytes())
+    if not settings.joint:
+        target = Tokenizer((folder / "target.model").read_bytes())
+    if settings.vocab_size == "auto":
+        sizes = dict.fromkeys(f"{each.vocab_size:,}" for each in (source, target))
+        log.info(
+            "tokenizer.vocab_size auto: %s pieces for %s pairs",
+            " and ".join(sizes),
+            f"{len(corpus):,}",
+        )
+    return Tokenizers(source, target)
 
 
 def _train_tokenizers(config: Config, corpus: Dataset, folder: Path) -> None:
@@ -142,7 +152,7 @@ def _train_tokenizers(config: Config, corpus: Dataset, folder: Path) -> None:
     for side, columns in sides.items():
         lines = _Sample(corpus, columns, config.tokenizer.sample_lines)
         name = _names(config.data.train, columns)
-        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append, name)
+        tokenizer = train_tokenizer(lines, config.tokenizer, warnings.append, name, len(corpus))
         (folder / f"{side}.model").write_bytes(tokenizer.model)
     (folder / "warnings.json").write_text(json.dumps(warnings), encoding="utf-8")
 

@@ -51,21 +51,26 @@ def iterate_updates(
     tokenizers: Tokenizers,
     config: Config,
     position: Position,
+    step: int = 0,
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Iterator[Update]:
     """Yields the updates after `position`, epoch after epoch, until max_epochs.
 
     Every rank sees the same updates in the same order, cut into the same micro-batches, and keeps
-    each num_ranks-th of these.
+    each num_ranks-th of these. `step` is the number of updates before them: position and step are
+    two names of one point of the run, so what depends on either is the same after a resume.
     """
     training = config.training
     epoch, done = position.epoch, position.updates_done
     while training.max_epochs is None or epoch <= training.max_epochs:
         plan = plan_epoch(corpus.lengths, training.batch_tokens, config.seed, epoch)
         for examples in islice(plan, done, None):
-            done += 1
-            src, tgt = _ids(corpus, tokenizers, config, epoch, examples)
+            done, step = done + 1, step + 1
+            if step <= config.tokenizer.sampling_until * training.max_steps:
+                src, tgt = _sampled_ids(corpus, tokenizers, config, epoch, examples)
+            else:
+                src, tgt = corpus.ids(examples)
             lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
             parts = micro_batches(lengths, training.max_tokens)
             yield Update(
@@ -81,7 +86,7 @@ def iterate_updates(
         epoch, done = epoch + 1, 0
 
 
-def _ids(
+def _sampled_ids(
     corpus: EncodedCorpus,
     tokenizers: Tokenizers,
     config: Config,

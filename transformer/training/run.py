@@ -188,8 +188,8 @@ def _prepare(
     else:
         tokenizers = start.tokenizers
         asked, size = config.tokenizer.vocab_size, tokenizers.source.vocab_size
-        if asked != size and config.init_from is not None:
-            log.info("the vocabulary of %s has %d pieces, not %d", start.path, size, asked)
+        if asked not in (size, "auto") and config.init_from is not None:
+            log.info("the vocabulary of %s has %d pieces, not %s", start.path, size, asked)
     corpus = encode_corpus(raw, tokenizers, config.data, filters=True)
     level = logging.WARNING if corpus.report.many_dropped else logging.INFO
     for line in corpus.report.lines():
@@ -241,7 +241,7 @@ def changed_settings(checkpoint: Checkpoint, config: Config) -> list[str]:
     Raises:
         UserError: a setting differs that the run must keep.
     """
-    before = _flat(checkpoint.metadata["config"])
+    before = _flat(checkpoint.config.model_dump(mode="json"))  # of today's settings, by default
     now = _flat(config.model_dump(mode="json"))
     lines, refused = [], []
     for key in before | now:

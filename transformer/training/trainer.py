@@ -103,6 +103,7 @@ class Trainer:
                 self.tokenizers,
                 self.config,
                 progress.position,
+                progress.step,
                 self.ranks.rank,
                 self.ranks.size,
             )

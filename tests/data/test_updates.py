@@ -1,0 +1,74 @@
+"""What an update sees is a function of where it stands in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from transformer.config import Config
+from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
+from transformer.data.tokenizer import Tokenizers
+from transformer.data.updates import START, Update, iterate_updates
+
+SAMPLING = (
+    "tokenizer.source_sampling=0.3",
+    "tokenizer.target_sampling=0.3",
+    "training.batch_tokens=256",
+    "training.max_tokens=256",
+)
+NUM_UPDATES = 20
+
+
+@pytest.fixture
+def prepared(make_config: Callable[..., Config]) -> tuple[EncodedCorpus, Tokenizers]:
+    """The small task, encoded."""
+    config = make_config()
+    raw = load_corpora(config.data.train, config.data)
+    tokenizers = prepare_tokenizers(config, raw)
+    return encode_corpus(raw, tokenizers, config.data, filters=True), tokenizers
+
+
+def ids(update: Update) -> list[list[int]]:
+    return [x.flatten().tolist() for _, batch in update.batches for x in (batch.src, batch.labels)]
+
+
+def first_updates(prepared: tuple[EncodedCorpus, Tokenizers], config: Config) -> list[Update]:
+    updates = iterate_updates(*prepared, config, START)
+    return [next(updates) for _ in range(NUM_UPDATES)]
+
+
+def test_sampling_ends_with_its_share_of_the_updates(
+    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
+) -> None:
+    steps = f"training.max_steps={NUM_UPDATES}"
+    always, until, never = (
+        first_updates(prepared, make_config(steps, *settings))
+        for settings in (
+            SAMPLING,
+            (*SAMPLING, "tokenizer.sampling_until=0.6"),
+            (*SAMPLING, "tokenizer.sampling_until=0"),
+        )
+    )
+    plain = first_updates(prepared, make_config(steps, *SAMPLING[2:]))
+    assert max(update.after.epoch for update in until[:12]) > 1
+    for step in range(1, NUM_UPDATES + 1):
+        sampled, seen, usual = (ids(x[step - 1]) for x in (always, until, plain))
+        assert sampled != usual
+        assert seen == (sampled if step <= 12 else usual)
+        assert ids(never[step - 1]) == usual
+        assert np.array_equal(always[step - 1].examples, plain[step - 1].examples)
+
+
+def test_an_update_is_the_same_from_wherever_the_run_goes_on(
+    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
+) -> None:
+    config = make_config(
+        f"training.max_steps={NUM_UPDATES}", *SAMPLING, "tokenizer.sampling_until=0.6"
+    )
+    whole = first_updates(prepared, config)
+    for step in range(1, NUM_UPDATES):
+        again = next(iterate_updates(*prepared, config, whole[step - 1].after, step))
+        assert ids(again) == ids(whole[step])
+        assert again.after == whole[step].after
