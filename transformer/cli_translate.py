@@ -79,7 +79,7 @@ def translate(
     several = (sampling.get("sample") or options.n_best) > 1 and mbr is None
     form: Format = TextFormat(scores or several, alignments, None if mbr is None else 1)
     if format == "jsonl":
-        form = JsonFormat(translator.tokenizers.target)
+        form = JsonFormat(translator.tokenizers.target, soft=alignments == "soft")
     with writing(output, input, *models) as out:
         for found in _translate(translator, options, input, form):
             out.write(form.write(found))

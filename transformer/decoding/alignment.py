@@ -1,14 +1,14 @@
 """Word alignments from cross-attention: which source words a translation comes from.
 
-The weights of a token are those at the position where the decoder says it. Which heads align words
-differs from model to model: in a small one it may be the last layer, in a large one the one before
-it (Garg et al. 2019, section 4.1, take the mean of its heads). So all heads of all layers count
-here, by the root of their mean square, in which heads that look at one place outweigh those that
-look everywhere; a single layer can be chosen, and is then averaged as in the paper.
+A word comes from where the decoder looks when it says the word's first token, which decides what
+the rest will be. Which layer aligns best differs from model to model: the one before the last in
+a large model (Garg et al. 2019, section 4.1), the last in some small ones. So the mean over the
+heads of all layers counts here, unless one layer is chosen, whose heads are then averaged.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +21,9 @@ from transformer.data.tokenizer import Tokenizer, Tokenizers
 from transformer.decoding.results import Alignment
 from transformer.model.attention_maps import walk_decoder
 from transformer.model.transformer import Transformer
+
+_CONTINUATION = re.compile("<0x[89AB][0-9A-F]>")
+"""Pieces that are a byte, but not the first one of a character."""
 
 
 @torch.inference_mode()
@@ -64,13 +67,9 @@ def _weights(models: Sequence[Transformer], batch: Batch, layer: int | None) -> 
     means = []
     for model in models:
         memory, mask = model.encode(batch.src)
-        crosses = (cross for _, _, cross in walk_decoder(model, batch.tgt, memory, mask))
-        if layer is not None:
-            means.append(list(crosses)[layer - 1].double().mean(1))  # (B, H, T, S) -> (B, T, S)
-            continue
-        squares = sum(cross.float().square().sum(1) for cross in crosses)
-        assert isinstance(squares, Tensor)
-        means.append(squares.sqrt() / squares.sqrt().sum(-1, keepdim=True))
+        layers = walk_decoder(model, batch.tgt, memory, mask)
+        crosses = [cross.float().mean(1) for _, _, cross in layers]  # (B, H, T, S) -> (B, T, S)
+        means.append(torch.stack(crosses).mean(0) if layer is None else crosses[layer - 1])
     return torch.stack(means).mean(0)
 
 
@@ -83,27 +82,27 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     found: list[int] = []
     words: list[str] = []
     first = num_before = 0
-    for i, piece in enumerate(tokenizer.pieces(ids)):
+    pieces = tokenizer.pieces(ids)
+    for i, piece in enumerate(pieces):
         if piece.startswith(SPACE):  # opens a word: what came before is complete
             num_before += len(words)
             first, words = i, []
+        if i + 1 < len(ids) and _CONTINUATION.fullmatch(pieces[i + 1]):
+            continue  # the character is not complete
         before, words = words, tokenizer.decode([ids[first : i + 1]])[0].split()
-        found.append(num_before + len(words) - 1 if words != before else -1)
+        word = num_before + len(words) - 1 if words != before else -1
+        found += [word] * (i + 1 - len(found))
     return found
 
 
 def _of_words(weights: np.ndarray, source: Sequence[int], target: Sequence[int]) -> Alignment:
-    """Sums weights (T, S) over the tokens of a source word, and averages over those of a target
-    word.
+    """Takes weights (T, S) where target words begin, and sums them over the tokens of source
+    words.
     """
-    to_source = _membership(source)  # (S, S')
-    from_target = _membership(target)  # (T, T')
-    from_target /= np.maximum(from_target.sum(0), 1)
-    words = from_target.T @ weights @ to_source
+    num_words = max(source, default=-1) + 1
+    numbers = range(max(target, default=-1) + 1)  # a token may hold several words
+    firsts = [next(t for t, word in enumerate(target) if word >= number) for number in numbers]
+    members = np.asarray(source)[:, None] == np.arange(num_words)  # (S, S')
+    words = weights[firsts] @ members
     unaligned = (1 - words.sum(1)).tolist()
-    return Alignment(tuple(map(tuple, words.tolist())), tuple(unaligned), to_source.shape[1])
-
-
-def _membership(words: Sequence[int]) -> np.ndarray:
-    """Returns a matrix with 1 where a token belongs to a word: (tokens, words)."""
-    return (np.asarray(words)[:, None] == np.arange(max(words, default=-1) + 1)).astype(float)
+    return Alignment(tuple(map(tuple, words.tolist())), tuple(unaligned), num_words)

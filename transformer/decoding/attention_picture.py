@@ -22,8 +22,8 @@ def draw_attention(
 ) -> None:
     """Writes a picture with a row for each head and a column for each kind of attention.
 
-    In each panel a row says where one token looks: the darker, the more. The decoder's tokens are
-    those that it reads.
+    In each panel a row says where one token looks: the darker, the more. In the decoder it is the
+    token that is read; towards the source the one that is said there, as in Bahdanau et al. 2015.
 
     Args:
         record: tokens and weights.
@@ -65,7 +65,7 @@ def _draw_head(axes: Sequence[Axes], record: AttentionRecord, head: int) -> None
     panels = (
         ("encoder", record.encoder, source, source),
         ("decoder", record.decoder, target, target),
-        ("cross", record.cross, target, source),
+        ("cross", record.cross, record.said, source),
     )
     for axis, (kind, maps, queries, keys) in zip(axes, panels, strict=True):
         ((layer, weights),) = maps.items()

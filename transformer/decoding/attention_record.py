@@ -22,8 +22,9 @@ class AttentionRecord:
 
     Attributes:
         source: its tokens, the end of sentence last.
-        target: tokens that the decoder reads, the beginning of sentence first; where it reads one,
-            it says the next.
+        target: tokens that the decoder reads, the beginning of sentence first.
+        said: the token that follows each of them, the end of sentence last; where the decoder reads
+            the one, it says the other.
         encoder: for each layer the weights from each source token to all, (H, S, S).
         decoder: for each layer the weights from each target token to all, (H, T, T).
         cross: for each layer the weights from each target token to the source tokens, (H, T, S).
@@ -31,6 +32,7 @@ class AttentionRecord:
 
     source: list[str]
     target: list[str]
+    said: list[str]
     encoder: dict[int, Tensor]
     decoder: dict[int, Tensor]
     cross: dict[int, Tensor]
@@ -55,7 +57,11 @@ class AttentionRecord:
         """Returns tokens, and weights by kind, layer, head, query and key; layers and heads are
         named by their numbers, from 1 on.
         """
-        value: dict[str, Any] = {"source": self.source, "target": self.target}
+        value: dict[str, Any] = {
+            "source": self.source,
+            "target": self.target,
+            "said": self.said,
+        }
         for kind in KINDS:
             value[kind] = {
                 str(layer): {str(i): head.tolist() for i, head in enumerate(maps, 1)}
@@ -95,4 +101,6 @@ def record_attention(
         {i: x[0].float().cpu() for i, x in enumerate(layers, 1)}
         for layers in (maps.encoder, maps.decoder, maps.cross)
     ]
-    return AttentionRecord(tokenizers.source.pieces(src), tokenizers.target.pieces(tgt), *of_layers)
+    source = tokenizers.source.pieces(src)
+    read, said = (tokenizers.target.pieces(x) for x in (tgt, ids))
+    return AttentionRecord(source, read, said, *of_layers)

@@ -62,10 +62,12 @@ class JsonFormat:
 
     Attributes:
         tokenizer: the target vocabulary.
+        soft: whether alignments are written with all their weights too.
         waiting: the ids of requests that were read, but whose translations were not yet written.
     """
 
     tokenizer: Tokenizer
+    soft: bool = False
     waiting: deque[object] = field(default_factory=deque)
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Request]:
@@ -81,7 +83,7 @@ class JsonFormat:
     def write(self, found: Sequence[Translation]) -> str:
         """Returns one object: the first translation, and the others as its `alternatives`."""
         best, *others = (
-            t.to_json(self.tokenizer.pieces(t.ids)) for t in found if t.score > -math.inf
+            t.to_json(self.tokenizer.pieces(t.ids), self.soft) for t in found if t.score > -math.inf
         )
         request_id = self.waiting.popleft()
         value = ({} if request_id is None else {"id": request_id}) | best

@@ -72,8 +72,10 @@ class Translation:
     alignment: Alignment | None = None
     utility: float | None = None
 
-    def to_json(self, tokens: Sequence[str]) -> dict[str, Any]:
-        """Returns it for machines; `tokens` are the pieces of its ids."""
+    def to_json(self, tokens: Sequence[str], soft: bool = False) -> dict[str, Any]:
+        """Returns it for machines; `tokens` are the pieces of its ids; `soft` adds the weights of
+        the alignment.
+        """
         value: dict[str, Any] = {
             "text": self.text,
             "score": self.score,
@@ -85,7 +87,8 @@ class Translation:
             value["utility"] = self.utility
         if self.alignment is not None:
             value["alignment"] = self.alignment.links()
-            value["alignment_weights"] = self.alignment.weights
+            if soft:
+                value["weights"] = [[round(x, 4) for x in row] for row in self.alignment.weights]
         return value
 
 
