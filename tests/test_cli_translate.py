@@ -143,7 +143,7 @@ def test_long_lines_are_split_at_sentence_ends_when_asked_to_be(
     trained = read_checkpoint(trained_run / BEST)
     trained.metadata["config"]["data"]["max_length"] = 8
     write_checkpoint(model, trained.tensors, trained.metadata)
-    sentences = ["A b.", "C d.", "E f g."]
+    sentences = ["Ab bc.", "Cd de.", "Ef ga fe."]
     done = command("translate", model, "--split-sentences", input=" ".join(sentences).encode())
     alone = command("translate", model, input="\n".join(sentences).encode())
     assert done.lines == [" ".join(alone.lines)]

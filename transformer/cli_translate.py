@@ -27,8 +27,8 @@ from transformer.decoding.sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
     from transformer.decoding.formats import Format
-    from transformer.decoding.results import Translation
     from transformer.decoding.options import SearchOptions
+    from transformer.decoding.results import Translation
     from transformer.decoding.translator import Translator
 
 translate_app = typer.Typer()

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.config import TokenizerConfig
-from transformer.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
 from transformer.decoding.alignment import align_pairs, words_of
 from transformer.decoding.results import Alignment
 from transformer.ids import BOS, EOS

@@ -9,12 +9,13 @@ import pytest
 from torch import nn
 
 from transformer.config import Config, TokenizerConfig
-from transformer.data.tokenizer import Tokenizers, train_tokenizer
+from transformer.data.tokenizer import Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import to_parts
 from transformer.decoding.request import Request
 from transformer.decoding.results import Translation
 from transformer.decoding.sampling_options import SamplingOptions
-from transformer.decoding.search import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from transformer.decoding.beams import Hypothesis
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.sampling import GOLDEN, _mix, draw, gumbel, sample
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.scoring import score_pairs
-from transformer.decoding.search import Hypothesis, SearchOptions, beam_search
+from transformer.decoding.search import beam_search
 from transformer.ids import BOS, EOS, PAD, UNK
 from transformer.model.transformer import Transformer
 

@@ -19,7 +19,7 @@ from transformer.data.batching import Batch, collate, micro_batches
 from transformer.data.segmentation import SPACE
 from transformer.data.tokenizer import Tokenizer, Tokenizers
 from transformer.decoding.results import Alignment
-from transformer.model.attention_maps import walk_decoder
+from transformer.model.attention_maps import source_mask, walk_decoder, walk_encoder
 from transformer.model.transformer import Transformer
 
 _CONTINUATION = re.compile("<0x[89AB][0-9A-F]>")
@@ -66,7 +66,8 @@ def _weights(models: Sequence[Transformer], batch: Batch, layer: int | None) -> 
     """Returns the weights of each target token on the source tokens: (B, T, S)."""
     means = []
     for model in models:
-        memory, mask = model.encode(batch.src)
+        mask = source_mask(batch.src)
+        memory, _ = walk_encoder(model, batch.src, mask)
         layers = walk_decoder(model, batch.tgt, memory, mask)
         crosses = [cross.float().mean(1) for _, _, cross in layers]  # (B, H, T, S) -> (B, T, S)
         means.append(torch.stack(crosses).mean(0) if layer is None else crosses[layer - 1])

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer.decoding.ensemble import Decodes, mean_probability, normalize, widen
-from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.beams import Hypothesis
+from transformer.decoding.ensemble import Decodes, mean_probability, normalize
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.sampling_options import SamplingOptions
 from transformer.ids import BOS, EOS, PAD
+from transformer.precision import widen
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 """Steps of splitmix64: 2^64 / golden ratio, as a signed number."""

@@ -19,8 +19,8 @@ from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.alignment import align_pairs
 from transformer.decoding.arrivals import arrivals
 from transformer.decoding.beams import Hypothesis
-from transformer.decoding.options import SearchOptions
 from transformer.decoding.minimum_bayes_risk import rank_by_utility
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import Part, join, to_parts
 from transformer.decoding.request import Request
 from transformer.decoding.results import BLANK, NONE, Alignment, Summary, Translation

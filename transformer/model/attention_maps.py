@@ -39,30 +39,31 @@ def attention_maps(model: Transformer, src: Tensor, tgt: Tensor) -> AttentionMap
     Position t of the target is where the decoder reads token t; what it says there is the token
     after it.
     """
-    mask = (src != PAD)[:, None, None, :]
-    encoder = []
-    x = model.src_embedding(src)
-    for layer in model.encoder.layers:
-        x, weights = _encode(layer, x, mask)  # type: ignore[arg-type]
-        encoder.append(weights)
-    outputs, decoder, cross = zip(
-        *walk_decoder(model, tgt, model.encoder.norm(x), mask), strict=True
-    )
+    mask = source_mask(src)
+    memory, encoder = walk_encoder(model, src, mask)
+    outputs, decoder, cross = zip(*walk_decoder(model, tgt, memory, mask), strict=True)
     logits = F.linear(model.decoder.norm(outputs[-1]), model.output.weight)
     return AttentionMaps(encoder, list(decoder), list(cross), logits)
+
+
+def source_mask(src: Tensor) -> Tensor:
+    """Tells which source tokens are real: (B, S) -> bool (B, 1, 1, S)."""
+    return (src != PAD)[:, None, None, :]
+
+
+def walk_encoder(model: Transformer, src: Tensor, mask: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Reads the source: (B, S) -> memory (B, S, D), and the weights of each layer."""
+    x, weights = model.src_embedding(src), []
+    for layer in model.encoder.layers:
+        x, of_layer = _encode(layer, x, mask)  # type: ignore[arg-type]
+        weights.append(of_layer)
+    return model.encoder.norm(x), weights
 
 
 def walk_decoder(
     model: Transformer, tgt: Tensor, memory: Tensor, mask: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields for each layer what it gives (B, T, D), and its weights on target and source.
-
-    Args:
-        model: the model.
-        tgt: target ids (B, T).
-        memory: what the encoder gave, (B, S, D).
-        mask: bool (B, 1, 1, S), True = a real source token.
-    """
+    """Yields for each layer what it gives (B, T, D), and its weights on target and source."""
     x = model.tgt_embedding(tgt)
     for layer in model.decoder.layers:
         x, own, cross = _decode(layer, x, memory, mask)  # type: ignore[arg-type]
