@@ -22,7 +22,8 @@ from transformer.data.batching import Prefetcher, micro_batches, pad, plan_epoch
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import START, Update, iterate_updates
-from transformer.decoding.search import SearchOptions, beam_search
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.search import beam_search
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks
 from transformer.training.state import TrainingState

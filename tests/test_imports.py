@@ -19,24 +19,35 @@ ROWS = [
     """
     config errors ids precision model.positions model.dropout model.packing
     training.event_file training.allocator training.muon training.stopping
-    decoding.arrivals decoding.ensemble
+    decoding.arrivals decoding.ensemble decoding.results decoding.sentences
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching model.attention
-    training.distributed training.logger evaluation
+    training.distributed training.logger evaluation decoding.beams decoding.options
+    decoding.request decoding.sampling_options
     """,
-    "config_file console model.layers data.tokenizer data.reading",
-    "model.transformer data.encoding data.tokenizer_training training.optimizer",
     """
-    data.corpus training.loss training.checkpoint
-    decoding.search decoding.sampling decoding.scoring
+    config_file console model.layers data.tokenizer data.reading decoding.minimum_bayes_risk
     """,
-    "data.updates decoding.translator inspection training.regularization",
-    "training.state training.report training.validation systems",
-    "training.saving test_sets",
+    """
+    model.transformer data.encoding data.tokenizer_training training.optimizer
+    decoding.formats decoding.parts
+    """,
+    """
+    data.corpus training.loss training.checkpoint model.attention_maps
+    decoding.search decoding.sampling decoding.scoring
+    export.ctranslate2
+    """,
+    "data.updates inspection training.regularization decoding.alignment",
+    "decoding.translator",
+    """
+    training.state training.report training.validation systems decoding.attention_record
+    cli_options
+    """,
+    "training.saving test_sets decoding.attention_picture",
     "training.selection",
     "training.trainer",
-    "training.run cli_tokenizer",
+    "training.run cli_tokenizer cli_translate cli_scores cli_attention",
     "cli",
 ]
 ROW_OF = {f"transformer.{name}": row for row, names in enumerate(ROWS) for name in names.split()}

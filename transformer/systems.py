@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer.data.lines import open_lines
-from transformer.decoding.search import SearchOptions
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 

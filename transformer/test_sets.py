@@ -13,7 +13,7 @@ from typing import Any
 from transformer.config import Config
 from transformer.data.corpus import load_corpora
 from transformer.data.lines import open_lines
-from transformer.decoding.search import SearchOptions
+from transformer.decoding.options import SearchOptions
 from transformer.errors import UserError
 from transformer.evaluation import Comparison, Evaluation, compare, evaluate
 from transformer.systems import System

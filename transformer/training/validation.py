@@ -16,7 +16,7 @@ from transformer.config import Config
 from transformer.data.batching import collate, micro_batches
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
-from transformer.decoding.search import SearchOptions
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.evaluation import evaluate
 from transformer.model.transformer import Transformer
