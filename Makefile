@@ -23,10 +23,10 @@ demo: setup
 	head -n 8 data/toy/test.en | paste -d '|' - data/toy/test.de runs/toy/demo.de | head -n 8 | sed 's/|/ | /g'
 
 test: setup
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8
 
 fast: setup
-	$(BIN)/python -m pytest -q -m 'not slow'
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 -m 'not slow'
 
 lint: setup
 	$(BIN)/ruff check .

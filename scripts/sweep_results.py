@@ -20,7 +20,7 @@ from transformer.decoding.search import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.evaluation import compare
 from transformer.systems import System
-from transformer.test_sets import Scoring, TestSet, named_test_sets, run_test_sets
+from transformer.test_sets import Place, Scoring, TestSet, named_test_sets, run_test_sets
 from transformer.training.checkpoint import (
     average_checkpoints,
     find_checkpoint,
@@ -126,7 +126,7 @@ def _system(job: Job) -> System:
 def _evaluate(job: Job, sweep: SweepFile, system: System, test_set: TestSet) -> Found:
     scoring = scoring_of(sweep, job.config)
     job.home.mkdir(parents=True, exist_ok=True)
-    (result,) = run_test_sets(system, [test_set], scoring, job.home)
+    (result,) = run_test_sets(system, [test_set], scoring, Place(job.home / "translations"))
     progress = read_checkpoint(list_checkpoints(job.run_dir)[-1][1]).metadata["progress"]
     metrics = result.evaluation.metrics
     assert system.translator is not None

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from small_task import Command
 
 from transformer.decoding.options import SearchOptions
@@ -292,7 +294,7 @@ def test_evaluate_prints_scores_with_what_they_were_computed_by(
         assert lines[0].startswith(f"{name}: 12 lines, beam 3, length penalty 1")
         assert [line.split()[0] for line in lines[1:]] == ["BLEU", "chrF", "TER"]
         assert all("version:" in line for line in lines[1:])
-        assert len((tmp_path / "translations" / f"{name}.txt").read_text().splitlines()) == 12
+        assert len((tmp_path / f"{name}.txt").read_text().splitlines()) == 12
 
 
 def test_evaluate_as_json_says_what_sacrebleu_says_of_the_translations(
@@ -355,17 +357,69 @@ def test_evaluate_finds_the_bleu_that_validation_found(
         assert round(metrics["bleu"]["score"], 2) == round(record["bleu"], 2)
         assert round(metrics["chrf"]["score"], 2) == round(record["chrf"], 2)
         assert metrics["bleu"]["signature"] == record["signature"]
+        lines = command("translate", model, "--input", source, "--beam-size", 1).lines
+        bleu = sacrebleu.corpus_bleu(lines, [reference.read_text().splitlines()])
+        assert round(bleu.score, 2) == round(record["bleu"], 2)
+
+
+def test_windows_line_ends_change_no_score(
+    trained_run: Path, command: Command, source: Path, reference: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "crlf").mkdir()
+    for path in (source, reference):
+        text = path.read_bytes().replace(b"\n", b"\r\n")
+        (tmp_path / "crlf" / path.name).write_bytes(text)
+    found = []
+    for folder in (source.parent, tmp_path / "crlf"):
+        sets = ("--source", folder / source.name, "--reference", folder / reference.name)
+        done = command("evaluate", trained_run, *sets, "--json", "--output", tmp_path)
+        found.append(json.loads(done.output)[source.name]["metrics"])
+    assert found[0] == found[1]
+    assert found[0]["bleu"]["score"] > 0.5, "else the claim is empty"
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning_and_not_the_result(
     trained_run: Path, command: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "translations").write_text("a file stands where the folder should")
-    done = command("evaluate", trained_run, "--output", tmp_path)
+    (tmp_path / "file").write_text("a file stands where the folder should")
+    done = command("evaluate", trained_run, "--output", tmp_path / "file" / "folder")
     assert done.status == 0
     assert "warning: " in done.error
     assert "translations could not be written" in done.error
     assert "BLEU" in done.output.decode()
+
+
+def test_translations_lie_beside_the_model_and_bear_its_name(
+    trained_run: Path, command: Command, source: Path, reference: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "copy"
+    shutil.copytree(trained_run, run_dir)
+    model = list_checkpoints(run_dir)[-1][1]
+    sets = ("--source", source, "--reference", reference, "--json", "--beam-size", 1)
+    for path, expected in (
+        (run_dir, run_dir / "translations" / "valid.xx.txt"),
+        (model, model.parent / "translations" / f"{model.stem}.valid.xx.txt"),
+    ):
+        result = json.loads(command("evaluate", path, *sets).output)["valid.xx"]
+        assert result["translations"] == str(expected)
+        assert len(expected.read_text().splitlines()) == 12
+    done = command("evaluate", run_dir, *sets, "--output", source)
+    assert done.status == 1
+    assert f"{source}: is a file; --output names a folder" in done.error
+
+
+def test_evaluate_counts_what_was_cut(
+    brief_model: Path, command: Command, source: Path, reference: Path, tmp_path: Path
+) -> None:
+    sets = ("--source", source, "--reference", reference, "--output", tmp_path)
+    done = command("evaluate", brief_model, *sets, "--json")
+    result = json.loads(done.output)["valid.xx"]
+    assert result["cut"] > 0
+    assert (
+        f"translations cut at their limit (max_length and max_length_ratio): {result['cut']}"
+        in (done.error)
+    )
+    assert (result["empty"], result["longer_than_in_training"]) == (0, 0)
 
 
 def test_an_ensemble_of_twins_translates_and_scores_as_one(

@@ -114,13 +114,47 @@ def test_chinese_is_cut_into_characters(language: str) -> None:
     assert found.metrics["ter"].score < 100
 
 
-def test_japanese_takes_mecab_or_says_what_is_missing() -> None:
-    found = evaluate(["私は学校に行く"], [["私は学校に行く"]], target_language="ja")
-    assert found.metrics["bleu"].score == pytest.approx(100)
-    if "tok:char" in found.metrics["bleu"].signature:
-        assert "sacrebleu[ja]" in found.warnings[0]
-    else:
-        assert "tok:ja-mecab" in found.metrics["bleu"].signature
+MORPHEMES = {
+    "ja": (["私は学校に行く", "犬が走る"], ["私は毎日学校に行く", "犬が速く走る"]),
+    "ko": (["나는 학교에 간다", "개가 달린다"], ["나는 매일 학교에 간다", "개가 빨리 달린다"]),
+}
+
+
+@pytest.mark.parametrize("language", MORPHEMES)
+def test_japanese_and_korean_are_cut_by_mecab_as_sacrebleu_does(
+    language: str, tmp_path: Path
+) -> None:
+    hypotheses, references = MORPHEMES[language]
+    found = evaluate(hypotheses, [references], target_language=language).metrics["bleu"]
+    assert f"tok:{language}-mecab" in found.signature
+    for name, lines in (("hypotheses", hypotheses), ("references", references)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    theirs = subprocess.run(
+        [
+            *(sys.executable, "-m", "sacrebleu", "references", "-i", "hypotheses"),
+            *("-l", f"en-{language}", "-w", "6", "--force"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.score == pytest.approx(json.loads(theirs.stdout)["score"], abs=1e-5)
+    assert 0 < found.score < 100
+
+
+@pytest.mark.parametrize(("language", "module"), [("ja", "MeCab"), ("ko", "mecab_ko")])
+def test_without_mecab_characters_count_and_what_is_missing_is_said(
+    language: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    monkeypatch.delitem(
+        sys.modules, f"sacrebleu.tokenizers.tokenizer_{language}_mecab", raising=False
+    )
+    hypotheses, references = MORPHEMES[language]
+    found = evaluate(hypotheses, [references], target_language=language)
+    assert "tok:char" in found.metrics["bleu"].signature
+    assert f"sacrebleu[{language}]" in found.warnings[0]
 
 
 def test_an_unknown_tokenizer_or_metric_is_refused_with_those_there_are() -> None:

@@ -17,7 +17,7 @@ ROWS = [
     "config_types",
     "config_data",
     """
-    config errors ids precision model.positions model.dropout model.packing
+    config errors ids precision model.positions model.dropout model.norms model.packing
     training.event_file training.allocator training.muon training.stopping
     decoding.arrivals decoding.ensemble decoding.results decoding.sentences
     """,

@@ -42,11 +42,21 @@ def test_dropped_pairs_are_reported_by_reason_and_line(own_data: Path, command: 
     done = command("train", own_data / "config.yaml", "training.max_steps=1")
     assert done.status == 0, done.error
     dropped = [line for line in done.error.splitlines() if "train.xx:" in line]
+    assert not any(line.startswith("warning: ") for line in dropped)
     assert any("1 " in line and "train.xx:5" in line for line in dropped)
     assert any(
         "2 " in line and "256" in line and "train.xx:9" in line and ":17" in line
         for line in dropped
     )
+
+
+def test_many_dropped_pairs_are_warned_about(own_data: Path, command: Command) -> None:
+    path = own_data / "train.xx"
+    path.write_text("\n" * 12 + "".join(path.read_text().splitlines(True)[12:]))
+    done = command("train", own_data / "config.yaml", "training.max_steps=1")
+    assert done.status == 0, done.error
+    assert "warning: 12 of 150 pairs are left out (8.0%)" in done.error
+    assert "train.xx:1, " in done.error
 
 
 def test_two_vocabularies_cannot_be_tied_three_ways(own_data: Path, command: Command) -> None:
@@ -161,7 +171,7 @@ def test_the_tokenizer_of_a_run_is_that_of_its_checkpoints(
     assert len({done.output for done in found}) == 1
 
 
-@pytest.mark.parametrize(("ids", "says"), [(b"5\nx\n", "input:2: "), (b"5\n9999\n", "9999")])
+@pytest.mark.parametrize(("ids", "says"), [(b"5\nx\n", "input:2: 'x' is no id; a line holds numbers"), (b"5\n9999\n", "9999")])
 def test_what_is_no_id_is_named(trained_run: Path, command: Command, ids: bytes, says: str) -> None:
     done = command("tokenizer", "decode", trained_run, input=ids)
     assert done.status == 1

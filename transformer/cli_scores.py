@@ -69,13 +69,20 @@ def evaluate(
     --against, how likely the difference from another system is to be chance (paired bootstrap).
     """
     from transformer.evaluation import check_tokenizer
-    from transformer.test_sets import Scoring, named_test_sets, read_test_set, run_test_sets
+    from transformer.test_sets import (
+        Place,
+        Scoring,
+        named_test_sets,
+        read_test_set,
+        run_test_sets,
+    )
 
     log_to_console()
     if source is not None and not reference:
         raise typer.BadParameter("--source needs --reference")
     if tokenize is not None:
         check_tokenizer(tokenize)
+    place = Place.of(models[0], output)
     system = _system(models, device, search)
     other = None if against is None else _system([against], device, search)
     trained = system.translator or (other and other.translator)
@@ -89,7 +96,7 @@ def evaluate(
         raise typer.BadParameter("files of translations need --reference")
     language = trained.config.data.target_language if trained else ""
     scoring = Scoring(language, tokenize, lowercase)
-    results = run_test_sets(system, test_sets, scoring, output or models[0], other)
+    results = run_test_sets(system, test_sets, scoring, place, other)
     if as_json:
         typer.echo(json.dumps({r.name: r.to_json() for r in results}, indent=2, ensure_ascii=False))
     else:

@@ -76,10 +76,13 @@ def tokenizer_decode(
     tokenizer = _load_tokenizer(model, target)
     with reading(input) as (stream, name), writing(output, input, model) as out:
         for number, line in enumerate(read_lines(stream, name), 1):
+            words = line.split()
+            if bad := [word for word in words if not word.isdecimal()]:
+                raise UserError(f"{name}:{number}: {bad[0]!r} is no id; a line holds numbers")
             try:
-                out.write(tokenizer.decode([[int(x) for x in line.split()]])[0] + "\n")
+                out.write(tokenizer.decode([[int(word) for word in words]])[0] + "\n")
             except ValueError as error:
-                raise UserError(f"{name}:{number}: {error}; a line holds ids") from None
+                raise UserError(f"{name}:{number}: {error}") from None
 
 
 def _load_tokenizer(path: Path, target: bool) -> Tokenizer:

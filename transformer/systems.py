@@ -9,6 +9,7 @@ from pathlib import Path
 
 from transformer.data.lines import open_lines
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.results import Summary
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 
@@ -36,8 +37,11 @@ class System:
         """Reads a file of translations, one a line."""
         return cls(str(path), lines=list(open_lines(path)))
 
-    def translate(self, sources: Sequence[str], num_lines: int, name: str) -> list[str]:
-        """Returns a translation of each line of the test set of that name.
+    def translate(
+        self, sources: Sequence[str], num_lines: int, name: str
+    ) -> tuple[list[str], Summary | None]:
+        """Returns a translation of each line of the test set of that name, and what a model says of
+        its work.
 
         Raises:
             UserError: the file holds more or fewer lines.
@@ -47,11 +51,11 @@ class System:
             outputs = naming.translate(sources, self.options)
             for line in naming.summary.lines()[1:]:  # the first is about time, as the result is
                 log.warning("%s: %s", name, line)
-            return outputs
+            return outputs, naming.summary
         assert self.lines is not None
         if len(self.lines) != num_lines:
             raise UserError(f"{self.name}: has {len(self.lines)} lines, {name} has {num_lines}")
-        return self.lines
+        return self.lines, None
 
 
 def holds_translations(path: Path) -> bool:

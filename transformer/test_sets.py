@@ -14,6 +14,7 @@ from transformer.config import Config
 from transformer.data.corpus import load_corpora
 from transformer.data.lines import open_lines
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.results import Summary
 from transformer.errors import UserError
 from transformer.evaluation import Comparison, Evaluation, compare, evaluate
 from transformer.systems import System
@@ -64,6 +65,7 @@ class Result:
         options: of the search; None if there was none.
         seconds: that translating took.
         path: where the translations are; None if they were not written.
+        summary: what was translated, and how much of it was cut or came out empty; None for a file.
         against: the other system's name, if there is one.
         comparisons: with the other system, by metric.
     """
@@ -73,6 +75,7 @@ class Result:
     options: SearchOptions | None
     seconds: float
     path: Path | None
+    summary: Summary | None = None
     against: str | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict)
 
@@ -108,6 +111,9 @@ class Result:
             "seconds": self.seconds,
             "translations": None if self.path is None else str(self.path),
         }
+        if self.summary is not None:
+            values["cut"], values["empty"] = self.summary.num_cut, self.summary.num_empty
+            values["longer_than_in_training"] = self.summary.num_long
         if self.against is not None:
             compared = {
                 name: {"difference": found.difference, **asdict(found)}
@@ -115,6 +121,39 @@ class Result:
             }
             values["against"] = {"system": self.against, "metrics": compared}
         return values
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where translations of test sets go: a file each.
+
+    Attributes:
+        folder: of the files.
+        prefix: what their names begin with.
+    """
+
+    folder: Path
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, model: Path, output: Path | None) -> Place:
+        """Returns the folder asked for, else `translations` in the run directory or beside the
+        model's file, whose name the files then bear.
+
+        Raises:
+            UserError: a file stands where the folder should be.
+        """
+        if output is not None:
+            if output.is_file():
+                raise UserError(f"{output}: is a file; --output names a folder for translations")
+            return cls(output)
+        if model.is_file():
+            return cls(model.parent / "translations", f"{model.name.removesuffix('.safetensors')}.")
+        return cls(model / "translations")
+
+    def file(self, name: str) -> Path:
+        """Returns the path of a test set's translations."""
+        return self.folder / f"{self.prefix}{name}.txt"
 
 
 def read_pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
@@ -160,17 +199,16 @@ def run_test_sets(
     system: System,
     test_sets: Sequence[TestSet],
     scoring: Scoring,
-    folder: Path | None,
+    place: Place | None,
     against: System | None = None,
 ) -> list[Result]:
-    """Translates and scores test sets; writes a model's translations under `folder`.
+    """Translates and scores test sets; writes a model's translations to their place.
 
     Args:
         system: what is evaluated.
         test_sets: what to translate.
         scoring: how it is scored.
-        folder: a run directory or other folder, or a checkpoint file, beside which the translations
-            then lie; None writes none.
+        place: where the translations go; None writes none.
         against: another system, with which it is compared.
 
     Raises:
@@ -182,38 +220,36 @@ def run_test_sets(
                 f"{each.name}: a file of translations goes with one test set, and here are"
                 f" {len(test_sets)}: give --source and --reference"
             )
-    return [_run(system, test_set, scoring, folder, against) for test_set in test_sets]
+    return [_run(system, test_set, scoring, place, against) for test_set in test_sets]
 
 
 def _run(
     system: System,
     test_set: TestSet,
     scoring: Scoring,
-    folder: Path | None,
+    place: Place | None,
     against: System | None,
 ) -> Result:
     num_lines = len(test_set.references[0])
     started_at = time.monotonic()
-    outputs = system.translate(test_set.sources, num_lines, test_set.name)
+    outputs, summary = system.translate(test_set.sources, num_lines, test_set.name)
     seconds = time.monotonic() - started_at
     found = evaluate(outputs, test_set.references, **asdict(scoring))
     for warning in found.warnings:
         log.warning("%s: %s", test_set.name, warning)
     path = None
-    if system.translator is not None and folder is not None:
-        path = _write(folder, test_set.name, outputs)
-    result = Result(test_set.name, found, system.options, seconds, path)
+    if system.translator is not None and place is not None:
+        path = _write(place.file(test_set.name), outputs)
+    result = Result(test_set.name, found, system.options, seconds, path, summary)
     if against is None:
         return result
-    others = against.translate(test_set.sources, num_lines, test_set.name)
+    others, _ = against.translate(test_set.sources, num_lines, test_set.name)
     comparisons = compare(outputs, others, test_set.references, **asdict(scoring))
     return replace(result, against=against.name, comparisons=comparisons)
 
 
-def _write(folder: Path, name: str, lines: Sequence[str]) -> Path | None:
+def _write(path: Path, lines: Sequence[str]) -> Path | None:
     """Writes translations; a folder that cannot be written costs a warning, not the result."""
-    folder = folder.parent if folder.is_file() else folder
-    path = folder / "translations" / f"{name}.txt"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

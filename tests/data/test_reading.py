@@ -79,7 +79,7 @@ def test_tsv_columns_are_found_by_the_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("row", "fields"), [("a\tb\tc", 3), ('"a', 1), ("", 1), ('x\t"y\tz"', 3)])
 def test_a_tsv_row_of_other_width_is_named(tmp_path: Path, row: str, fields: int) -> None:
     path = write(tmp_path / "x.tsv", f"a\tb\n{row}\nc\td\n")
-    with pytest.raises(UserError, match=rf"x\.tsv:2: {fields} fields found, 2 expected"):
+    with pytest.raises(UserError, match=rf"x\.tsv:2: fields: {fields} found, 2 expected"):
         read(tmp_path, path=path)
 
 

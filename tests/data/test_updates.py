@@ -72,3 +72,22 @@ def test_an_update_is_the_same_from_wherever_the_run_goes_on(
         again = next(iterate_updates(*prepared, config, whole[step - 1].after, step))
         assert ids(again) == ids(whole[step])
         assert again.after == whole[step].after
+
+
+def test_each_epoch_segments_its_examples_anew(
+    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
+) -> None:
+    config = make_config("training.max_epochs=3", *SAMPLING)
+    by_epoch: dict[int, dict[int, list[int]]] = {1: {}, 2: {}, 3: {}}
+    for update in iterate_updates(*prepared, config, START):
+        rows = [row[row > 0].tolist() for _, batch in update.batches for row in batch.src]
+        texts = prepared[1].source.decode([row[:-1] for row in rows])
+        by_text = dict(zip(texts, rows, strict=True))
+        for example, text in zip(
+            update.examples.tolist(), prepared[0].texts(update.examples)[0], strict=True
+        ):
+            by_epoch[update.after.epoch][example] = by_text[text]
+    first, second, third = (by_epoch[epoch] for epoch in (1, 2, 3))
+    assert first.keys() == second.keys() == third.keys()
+    differ = [len({tuple(e[i]) for e in (first, second, third)}) for i in first]
+    assert sum(number > 1 for number in differ) > 0.8 * len(differ)

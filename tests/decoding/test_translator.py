@@ -91,9 +91,10 @@ def test_an_empty_line_among_others_changes_none_of_them(translator: Translator)
 
 def test_each_translation_belongs_to_its_line(copier: Translator) -> None:
     copier.batch_tokens = 50
-    assert copier.translate(MIXED) == MIXED
-    assert [found[0].text for found in copier.translate_stream(MIXED)] == MIXED
-    assert [found[0].text for found in copier.translate_stream(MIXED, live=True)] == MIXED
+    lines = [f"{MIXED[i % 40]} {WORDS[i % 12]}" for i in range(100)]
+    assert copier.translate(lines) == lines
+    assert [found[0].text for found in copier.translate_stream(lines)] == lines
+    assert [found[0].text for found in copier.translate_stream(lines, live=True)] == lines
 
 
 def test_a_line_of_5000_words_changes_none_of_its_neighbours(translator: Translator) -> None:

@@ -1,5 +1,7 @@
 """The model learns: it reverses what it never saw, and knows by heart what it saw often."""
 
+import math
+
 import pytest
 import torch
 from losses import model_loss
@@ -82,3 +84,21 @@ def test_it_overfits_one_batch(norm_first: bool, tie: str) -> None:
     model = make(norm_first=norm_first, tie_embeddings=tie)
     assert train(model, [(src, shifted(labels), labels)] * 120, config) < 0.01
     assert torch.equal(greedy(model.eval(), src, labels.size(1)), labels)
+
+
+def test_random_targets_cannot_be_learned() -> None:
+    """A decoder that saw the token it is to say would learn to copy it within these updates."""
+    generator = torch.Generator().manual_seed(0)
+
+    def noise(rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        src, labels = torch.randint(LETTERS.start, V, (2, rows, 8), generator=generator)
+        return src, shifted(labels), labels
+
+    model = make()
+    config = TrainingConfig(learning_rate=4e-3, warmup_steps=20, schedule="constant")
+    train(model, [noise(64) for _ in range(150)], config)
+    src, tgt, labels = noise(500)
+    with torch.no_grad():
+        loss = model_loss(model.eval(), src, tgt, labels).item() / labels.numel()
+    assert loss >= math.log(len(LETTERS))
+    assert loss == pytest.approx(math.log(len(LETTERS)), rel=0.02)

@@ -201,7 +201,7 @@ def test_bfloat16_updates_do_not_depend_on_the_cut(make_config: Make) -> None:
 
 
 @pytest.mark.parametrize("whole_steps", [3, 4], ids=["not reported", "reported"])
-def test_an_update_that_is_not_finite_changes_neither_weights_nor_optimizer(
+def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_optimizer(
     make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int
 ) -> None:
     loss, calls = trainer.training_loss, []
@@ -218,7 +218,7 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_optimizer(
 
     monkeypatch.setattr(trainer, "training_loss", spoilt)
     monkeypatch.setattr(trainer.TrainingState, "apply_update", noting)
-    one_part = ("training.max_tokens=4000", "training.log_every=5")
+    one_part = ("training.max_tokens=4000", "training.log_every=5", "training.ema_decay=0.9")
     config = make_config(*one_part, "training.save_every=1000", "validation.every=1000")
     with pytest.raises(UserError, match=f"step {whole_steps + 1}: the loss is nan"):
         train(config)

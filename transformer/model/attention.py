@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer.model.norms import RMSNorm
 from transformer.model.packing import Packing
 from transformer.model.positions import rotate
 
@@ -116,8 +117,8 @@ class Attention(nn.Module):
         self.w_v = nn.Linear(d_model, d_model)
         self.w_o = nn.Linear(d_model, d_model)
         head_width = d_model // num_heads
-        self.norm_q = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else nn.Identity()
-        self.norm_k = nn.RMSNorm(head_width, eps=1e-6) if qk_norm else nn.Identity()
+        self.norm_q = RMSNorm(head_width) if qk_norm else nn.Identity()
+        self.norm_k = RMSNorm(head_width) if qk_norm else nn.Identity()
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False

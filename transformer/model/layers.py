@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformer.config import ModelConfig
 from transformer.model.attention import Attention, KeysValues, Positions
 from transformer.model.dropout import Dropout
+from transformer.model.norms import RMSNorm
 from transformer.model.packing import Packing
 
 
@@ -18,7 +19,7 @@ def make_norm(config: ModelConfig) -> nn.Module:
     2019).
     """
     if config.norm == "rms":
-        return nn.RMSNorm(config.d_model, eps=1e-6)
+        return RMSNorm(config.d_model)
     return nn.LayerNorm(config.d_model, eps=1e-5)
 
 

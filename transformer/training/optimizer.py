@@ -78,11 +78,13 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
 
 
 @torch.no_grad()
-def update_ema(ema: list[Tensor], weights: list[Tensor], decay: float, step: int) -> None:
+def update_ema(
+    ema: list[Tensor], weights: list[Tensor], decay: float, step: int, is_finite: Tensor
+) -> None:
     """Moves the average towards the weights, in place: ema = decay * ema + (1 - decay) * weights.
 
     Early on the decay is (1 + step) / (10 + step) if that is less, so that the initial weights are
-    soon forgotten.
+    soon forgotten. After a step that was left out, `is_finite`, bool (), False, it stays.
     """
-    decay = min(decay, (1 + step) / (10 + step))
-    torch._foreach_lerp_(ema, weights, 1 - decay)
+    share = (1 - min(decay, (1 + step) / (10 + step))) * is_finite.double()
+    torch._foreach_lerp_(ema, weights, [share.to(x.dtype) for x in ema])

@@ -95,7 +95,7 @@ class TrainingState:
         """Takes the optimizer's step number `step` with the gradients at hand; returns its learning
         rate.
 
-        Weights and optimizer stay as they are if `is_finite`, bool (), is False.
+        Weights, average and optimizer stay as they are if `is_finite`, bool (), is False.
         """
         rate = learning_rate(step, self.config.training, self.config.model.d_model)
         for optimizer in self.optimizers:
@@ -107,7 +107,7 @@ class TrainingState:
             elif is_finite:
                 optimizer.step()
         if self.ema is not None:
-            update_ema(self.ema, self.parameters, self.ema_decay, step)
+            update_ema(self.ema, self.parameters, self.ema_decay, step, is_finite)
         return rate
 
     @contextmanager
