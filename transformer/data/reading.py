@@ -132,8 +132,8 @@ def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[Pair]:
         fields = row.split("\t")
         if len(fields) != num_fields:
             raise UserError(
-                f"{name}:{line}: fields: {len(fields)} found, {num_fields} expected, parted by tabs;"
-                " quotes are ordinary characters"
+                f"{name}:{line}: fields: {len(fields)} found, {num_fields} expected; tabs part"
+                " them, quotes are ordinary characters"
             )
         yield Pair(fields[where[0]], fields[where[1]], line)
 
