@@ -26,14 +26,19 @@ ROWS = [
     training.distributed training.logger evaluation
     """,
     "config_file console model.layers data.tokenizer data.reading",
-    "model.transformer data.encoding data.tokenizer_training training.optimizer",
+    """
+    model.transformer data.encoding data.tokenizer_training training.optimizer
+    training.environment
+    """,
+    "training.sharding",
     """
     data.corpus training.loss training.checkpoint
     decoding.search decoding.sampling decoding.scoring
     """,
     "data.updates decoding.translator inspection training.regularization",
-    "training.state training.report training.validation systems",
-    "training.saving test_sets",
+    "training.report training.validation systems",
+    "training.state test_sets",
+    "training.averaging training.saving training.resuming training.directory",
     "training.selection",
     "training.trainer",
     "training.run cli_tokenizer",
