@@ -178,13 +178,7 @@ def evaluate(
     --against, how likely the difference from another system is to be chance (paired bootstrap).
     """
     from transformer.evaluation import check_tokenizer
-    from transformer.test_sets import (
-        Place,
-        Scoring,
-        named_test_sets,
-        read_test_set,
-        run_test_sets,
-    )
+    from transformer.test_sets import Place, Scoring, named_test_sets, read_test_set, run_test_sets
 
     log_to_console()
     if source is not None and not reference:
