@@ -31,8 +31,9 @@ ROWS = [
     """,
     """
     model.transformer data.encoding data.tokenizer_training training.optimizer
-    decoding.formats decoding.parts
+    training.environment decoding.formats decoding.parts
     """,
+    "training.sharding",
     """
     data.corpus training.loss training.checkpoint model.attention_maps
     decoding.search decoding.sampling decoding.scoring
@@ -41,10 +42,11 @@ ROWS = [
     "data.updates inspection training.regularization decoding.alignment",
     "decoding.translator",
     """
-    training.state training.report training.validation systems decoding.attention_record
+    training.report training.validation systems decoding.attention_record
     cli_options
     """,
-    "training.saving test_sets decoding.attention_picture",
+    "training.state test_sets decoding.attention_picture",
+    "training.averaging training.saving training.resuming training.directory",
     "training.selection",
     "training.trainer",
     "training.run cli_tokenizer cli_translate cli_scores cli_attention",

@@ -80,7 +80,7 @@ def average(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint file to write.")],
 ) -> None:
     """Write the mean of the weights of a run's newest checkpoints."""
-    from transformer.training.checkpoint import average_checkpoints
+    from transformer.training.averaging import average_checkpoints
 
     steps = average_checkpoints(run_dir, last, output)
     typer.echo(f"{output}: mean of steps {', '.join(map(str, steps))}", err=True)

@@ -41,7 +41,7 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         UserError: the stream cannot be read, or a line is not UTF-8, which is named by its number,
             counted from 1.
     """
-    for number, raw in enumerate(_raw_lines(stream, name), 1):
+    for number, raw in enumerate(raw_lines(stream, name), 1):
         if number == 1:
             raw = raw.removeprefix(codecs.BOM_UTF8)
         try:
@@ -54,7 +54,12 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
             ) from None
 
 
-def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yields the lines of a binary stream as they stand, line feeds included.
+
+    Raises:
+        UserError: the stream cannot be read, or is a damaged .gz.
+    """
     try:
         yield from stream
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

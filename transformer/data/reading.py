@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer.config import CorpusConfig, DataConfig
 from transformer.data.cache import cache_dir
-from transformer.data.lines import open_lines
+from transformer.data.lines import open_bytes, open_lines, raw_lines
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -216,6 +218,9 @@ def load_hub(corpus: CorpusConfig, data: DataConfig) -> Any:
 
     datasets.disable_progress_bars()
     is_local = Path(str(corpus.hub)).is_dir()
+    for path in corpus_files(corpus) if is_local else []:
+        if path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
+            _refuse_null_rows(path)
     try:
         return datasets.load_dataset(
             str(Path(str(corpus.hub)).resolve()) if is_local else corpus.hub,
@@ -227,6 +232,24 @@ def load_hub(corpus: CorpusConfig, data: DataConfig) -> Any:
         )
     except Exception as error:  # whatever kind it is, it says what is wrong with this data set
         raise UserError(f"{corpus_name(corpus)}: cannot be loaded ({error})") from error
+
+
+def _refuse_null_rows(path: Path) -> None:
+    """Makes sure that no row of a JSON file is null: Arrow's reader, which `datasets` calls, ends
+    the process at one.
+
+    Raises:
+        UserError: one is, named by its line.
+    """
+    with open_bytes(path) as stream:
+        for number, line in enumerate(raw_lines(stream, str(path)), 1):
+            start = line.removeprefix(codecs.BOM_UTF8).lstrip()
+            is_null = start.startswith(b"null")
+            if number == 1 and start.startswith(b"["):  # one array over all lines
+                with suppress(ValueError, RecursionError):  # `datasets` says what is wrong
+                    is_null = None in json.loads(b"".join([start, *stream]))
+            if is_null:
+                raise UserError(f"{path}:{number}: null found, a JSON object is expected")
 
 
 def _read_batches(
