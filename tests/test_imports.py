@@ -18,7 +18,7 @@ ROWS = [
     "config_data",
     """
     config errors ids precision model.positions model.dropout model.norms model.packing
-    training.event_file training.allocator training.muon training.stopping
+    training.event_file allocator training.muon training.stopping
     decoding.arrivals decoding.ensemble decoding.results decoding.sentences
     """,
     """
@@ -37,9 +37,9 @@ ROWS = [
     """
     data.corpus training.loss training.checkpoint model.attention_maps
     decoding.search decoding.sampling decoding.scoring
-    export.ctranslate2
+    export.ctranslate2 decoding.quantization
     """,
-    "data.updates inspection training.regularization decoding.alignment",
+    "decoding.loading data.updates inspection training.regularization decoding.alignment",
     "decoding.translator",
     """
     training.report training.validation systems decoding.attention_record

@@ -15,6 +15,7 @@ from annotated_types import Ge
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from transformer.allocator import keep_freed_memory
 from transformer.config import Section
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.errors import UserError
@@ -71,12 +72,14 @@ def _parameter(key: str, field: FieldInfo, panel: str) -> inspect.Parameter:
 
 
 def configure_search(translator: Translator, given: dict[str, Any]) -> SearchOptions:
-    """Returns the translator's options with those that were given on the command line, and tells it
-    how many tokens to translate at once.
+    """Returns the translator's options with those that were given on the command line, and makes it
+    ready: it is told how many tokens to translate at once, and its memory is kept.
 
     Raises:
         UserError: two of them contradict each other, or one is out of range.
     """
+    if translator.device.type == "cpu":
+        keep_freed_memory()
     changes, options = dict(given), translator.options
     translator.batch_tokens = changes.pop("batch_tokens", translator.batch_tokens)
     if "beam_size" in changes and "n_best" not in changes:

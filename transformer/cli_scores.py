@@ -19,7 +19,7 @@ scores_app = typer.Typer()
 
 
 @scores_app.command()
-@settings_of(DecodingConfig, "search", "Search", only=["length_penalty"])
+@settings_of(DecodingConfig, "search", "Search", only=["length_penalty", "precision"])
 def score(
     models: Models,
     source: Annotated[Path, typer.Option(help="Source lines.")],
@@ -33,7 +33,7 @@ def score(
     from transformer.test_sets import read_pairs
 
     log_to_console()
-    translator = Translator.load(*models, device=device)
+    translator = Translator.load(*models, device=device, precision=search.pop("precision", None))
     options = configure_search(translator, search)
     with writing(output, source, target, *models) as out:
         for value in translator.score(*read_pairs(source, target), options):
@@ -111,6 +111,6 @@ def _system(paths: list[Path], device: str, search: dict[str, Any]) -> System:
 
     if len(paths) == 1 and holds_translations(paths[0]):
         return System.of_file(paths[0])
-    translator = Translator.load(*paths, device=device)
+    translator = Translator.load(*paths, device=device, precision=search.pop("precision", None))
     name = " + ".join(map(str, paths))
     return System(name, translator, configure_search(translator, search))

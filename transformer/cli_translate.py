@@ -70,7 +70,7 @@ def translate(
     from transformer.decoding.translator import Translator
 
     log_to_console()
-    translator = Translator.load(*models, device=device)
+    translator = Translator.load(*models, device=device, precision=search.pop("precision", None))
     options = configure_search(translator, search)
     translator.sampling = sampling_options(sampling)
     translator.utility = mbr

@@ -214,6 +214,8 @@ class DecodingConfig(Section):
     """Most tokens of a translation for each source token, on top of max_length."""
     batch_tokens: Positive = 4096
     """Source tokens that are translated at once, padding included."""
+    precision: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Numbers that are multiplied: bfloat16 is fast on GPUs, int8 on CPUs."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

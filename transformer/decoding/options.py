@@ -47,7 +47,7 @@ class SearchOptions:
     @classmethod
     def from_config(cls, config: DecodingConfig) -> SearchOptions:
         """Returns the options that a configuration names."""
-        return cls(**config.model_dump(exclude={"batch_tokens"}))
+        return cls(**config.model_dump(exclude={"batch_tokens", "precision"}))
 
     def limits(self, source_length: int) -> tuple[int, int]:
         """Returns the fewest and the most tokens of a translation, its end not counted.

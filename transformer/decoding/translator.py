@@ -19,6 +19,7 @@ from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.alignment import align_pairs
 from transformer.decoding.arrivals import arrivals
 from transformer.decoding.beams import Hypothesis
+from transformer.decoding.loading import load_models
 from transformer.decoding.minimum_bayes_risk import rank_by_utility
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import Part, join, to_parts
@@ -30,8 +31,6 @@ from transformer.decoding.scoring import Score, score_pairs
 from transformer.decoding.search import beam_search
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.training.checkpoint import LoadedModel, load_model
-from transformer.training.distributed import choose_device
 
 log = logging.getLogger("transformer")
 
@@ -59,6 +58,7 @@ class Translator:
         utility: ranks the translations of a line by it, one of `minimum_bayes_risk.UTILITIES`.
         alignments: aligns the words of each translation.
         split_sentences: splits a line that is longer than any of training at sentence ends.
+        precision: numbers that the models compute with.
         summary: what the latest call translated.
     """
 
@@ -73,6 +73,7 @@ class Translator:
     utility: str | None = None
     alignments: bool = False
     split_sentences: bool = False
+    precision: str = "float32"
     summary: Summary = field(default_factory=Summary, init=False)
 
     def __post_init__(self) -> None:
@@ -80,19 +81,20 @@ class Translator:
             model.eval()
 
     @classmethod
-    def load(cls, *paths: str | Path, device: str = "auto") -> Translator:
+    def load(
+        cls, *paths: str | Path, device: str = "auto", precision: str | None = None
+    ) -> Translator:
         """Loads a model from a run directory or a checkpoint file; several make an ensemble.
+
+        Args:
+            device: auto, cpu, cuda or mps.
+            precision: float32, bfloat16 or int8; None = as the (first) model's configuration says.
 
         Raises:
             UserError: a model cannot be read, their vocabularies differ, or there is no such
-                device.
+                device, or none of that precision.
         """
-        if not paths:
-            raise UserError("no model to translate with: name a run directory or a checkpoint")
-        where = choose_device(device)
-        first, *others = (load_model(path, where) for path in paths)
-        for other in others:
-            _check_vocabularies(first, other)
+        first, *others = load_models(paths, device, precision)
         decoding = first.config.decoding
         return cls(
             [first.model, *(other.model for other in others)],
@@ -101,6 +103,7 @@ class Translator:
             decoding.batch_tokens,
             run_config=first.config,
             warn=log.warning,
+            precision=precision or decoding.precision,
         )
 
     @property
@@ -335,14 +338,3 @@ def _chunks(lines: Iterable[T], num: int) -> Iterator[list[T]]:
     iterator = iter(lines)
     while chunk := list(islice(iterator, num)):
         yield chunk
-
-
-def _check_vocabularies(first: LoadedModel, other: LoadedModel) -> None:
-    for side in ("source", "target"):
-        ours, theirs = getattr(first.tokenizers, side), getattr(other.tokenizers, side)
-        if ours.digest != theirs.digest:
-            raise UserError(
-                f"{first.path} ({ours.vocab_size} pieces) and {other.path}"
-                f" ({theirs.vocab_size} pieces) have different {side} vocabularies, so they make"
-                " no ensemble"
-            )

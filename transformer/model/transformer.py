@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -293,7 +292,7 @@ class Transformer(nn.Module):
         a fresh state and the whole target; decoding is the same call with one token.
         """
         x, state = self.decoder(self.tgt_embedding(tgt, state.length), state)
-        return F.linear(x, self.output.weight), state
+        return self.output(x), state
 
     @property
     def num_parameters(self) -> int:

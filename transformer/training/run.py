@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from transformer.allocator import keep_freed_memory
 from transformer.config import Config
 from transformer.data.cache import fingerprint
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
@@ -17,7 +18,6 @@ from transformer.data.tokenizer import Tokenizers
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.precision import choose_precision
-from transformer.training.allocator import keep_freed_memory
 from transformer.training.checkpoint import (
     Checkpoint,
     find_checkpoint,
