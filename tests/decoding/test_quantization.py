@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,3 +81,12 @@ def test_a_trained_model_says_nearly_the_same_in_less_than_float32(
     data = (corpus_folder / "valid.xx").read_bytes()
     done = command("translate", trained_run, "--precision", precision, input=data)
     assert done.lines == b
+
+
+def test_evaluate_says_which_precision_its_scores_are_of(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    arguments = ("evaluate", trained_run, "--output", tmp_path, "--precision", "int8")
+    assert "length penalty 1, int8, " in command(*arguments).lines[0]
+    results = json.loads(command(*arguments, "--json").output)
+    assert {result["precision"] for result in results.values()} == {"int8"}
