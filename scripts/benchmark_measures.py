@@ -17,7 +17,8 @@ from transformer.data.batching import Prefetcher, micro_batches, pad
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import START, Update, iterate_updates
-from transformer.decoding.search import SearchOptions, beam_search
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.search import beam_search
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks
 from transformer.training.state import TrainingState

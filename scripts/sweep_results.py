@@ -21,12 +21,8 @@ from transformer.decoding.translator import Translator
 from transformer.evaluation import compare
 from transformer.systems import System
 from transformer.test_sets import Place, Scoring, TestSet, named_test_sets, run_test_sets
-from transformer.training.checkpoint import (
-    average_checkpoints,
-    find_checkpoint,
-    list_checkpoints,
-    read_checkpoint,
-)
+from transformer.training.averaging import average_checkpoints
+from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.logger import clock
 
 VALIDATION = "validation"

@@ -19,7 +19,7 @@ import pytest
 import sacrebleu
 from small_task import Command
 
-from transformer.decoding.search import SearchOptions
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.training.checkpoint import list_checkpoints, load_model
 

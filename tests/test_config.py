@@ -92,6 +92,7 @@ def test_betas_are_two_probabilities_below_one(value: object) -> None:
             {"schedule": "linear", "learning_rate": 1e-4, "min_learning_rate": 1e-3},
             "min_learning_rate 0.001 exceeds learning_rate 0.0001",
         ),
+        (TrainingConfig, {"sharding": "full", "optimizer": "muon"}, "needs whole matrices"),
         (TrainingConfig, {"r_drop": 2.5, "simcut": 3.0}, "r_drop and simcut exclude each other"),
         (ValidationConfig, {"translate": False, "metric": "bleu"}, "translate"),
         (DecodingConfig, {"n_best": 6, "beam_size": 5}, "n_best 6 exceeds beam_size 5"),

@@ -18,25 +18,38 @@ ROWS = [
     "config_data",
     """
     config errors ids precision model.positions model.dropout model.norms model.packing
-    training.event_file training.allocator training.muon training.stopping
-    decoding.arrivals decoding.ensemble
+    training.event_file allocator training.muon training.stopping
+    decoding.arrivals decoding.ensemble decoding.results decoding.sentences
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching data.parallel
     data.duplicates model.attention training.distributed training.logger evaluation
+    decoding.beams decoding.options decoding.request decoding.sampling_options
     """,
-    "config_file console model.layers data.tokenizer data.reading",
-    "model.transformer data.encoding data.tokenizer_training training.optimizer",
     """
-    data.corpus training.loss training.checkpoint
-    decoding.search decoding.sampling decoding.scoring
+    config_file console model.layers data.tokenizer data.sources decoding.minimum_bayes_risk
     """,
-    "data.updates decoding.translator training.regularization",
-    "training.state training.report training.validation systems",
-    "training.saving training.max_tokens test_sets",
+    """
+    model.transformer data.reading data.encoding data.tokenizer_training training.optimizer
+    training.environment decoding.formats decoding.parts
+    """,
+    "training.sharding",
+    """
+    data.corpus training.loss training.checkpoint model.attention_maps
+    decoding.search decoding.sampling decoding.scoring
+    export.ctranslate2 decoding.quantization
+    """,
+    "decoding.loading data.updates training.regularization decoding.alignment",
+    "decoding.translator",
+    """
+    training.report training.validation systems decoding.attention_record
+    cli_options
+    """,
+    "training.state training.max_tokens test_sets decoding.attention_picture",
+    "training.averaging training.saving training.resuming training.directory",
     "training.selection",
     "training.trainer",
-    "training.run training.trial cli_tokenizer",
+    "training.run training.trial cli_tokenizer cli_translate cli_scores cli_attention",
     "inspection",
     "cli",
 ]

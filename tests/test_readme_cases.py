@@ -171,7 +171,10 @@ def test_the_tokenizer_of_a_run_is_that_of_its_checkpoints(
     assert len({done.output for done in found}) == 1
 
 
-@pytest.mark.parametrize(("ids", "says"), [(b"5\nx\n", "input:2: 'x' is no id; a line holds numbers"), (b"5\n9999\n", "9999")])
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [(b"5\nx\n", "input:2: 'x' is no id; a line holds numbers"), (b"5\n9999\n", "9999")],
+)
 def test_what_is_no_id_is_named(trained_run: Path, command: Command, ids: bytes, says: str) -> None:
     done = command("tokenizer", "decode", trained_run, input=ids)
     assert done.status == 1

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer.config_data import CorpusConfig, DataConfig, TokenizerConfig
-from transformer.config_types import Count, Positive, Probability, Section, Seed, Text
+from transformer.config_types import BeamSize, Count, Positive, Probability, Section, Seed, Text
 
 __all__ = [
     "Config",
@@ -135,6 +135,8 @@ class TrainingConfig(Section):
     """Recomputes each layer in the backward pass: a third slower, far less memory."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train."""
+    sharding: Literal["none", "full"] = "none"
+    """full spreads weights and optimizer over the processes, for models that one cannot hold."""
     log_every: Positive = 100
     """Updates between reports."""
     save_every: Positive = 1000
@@ -146,6 +148,8 @@ class TrainingConfig(Section):
     def _fits(self) -> Self:
         if self.r_drop and self.simcut:
             raise ValueError("r_drop and simcut exclude each other: set one of them to 0")
+        if self.sharding == "full" and self.optimizer == "muon":
+            raise ValueError("optimizer muon needs whole matrices, and sharding is full: try adamw")
         if self.schedule in ("inverse_square_root", "constant"):
             return self
         descent = self.descent if self.schedule == "warmup_stable_decay" else 0
@@ -187,7 +191,7 @@ class ValidationConfig(Section):
     """Updates between validations."""
     translate: bool = True
     """Translates the validation set for BLEU and chrF; false measures the loss alone."""
-    beam_size: Positive | None = None
+    beam_size: BeamSize | None = None
     """Beam of those translations. Default: that of `decoding`."""
     metric: Literal["bleu", "chrf", "loss"] = "bleu"
     """What is best: highest bleu or chrf, or lowest loss."""
@@ -206,7 +210,7 @@ class ValidationConfig(Section):
 class DecodingConfig(Section):
     """How to search for a translation; the command line can say otherwise."""
 
-    beam_size: Positive = 5
+    beam_size: BeamSize = 5
     """Hypotheses kept for each sentence; 1 is greedy."""
     n_best: Positive = 1
     """Translations given for each sentence."""
@@ -222,6 +226,8 @@ class DecodingConfig(Section):
     """Most tokens of a translation for each source token, on top of max_length."""
     batch_tokens: Positive = 4096
     """Source tokens that are translated at once, padding included."""
+    precision: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Numbers that are multiplied: bfloat16 is fast on GPUs, int8 on CPUs."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO, TextIO, cast
 
@@ -15,8 +15,22 @@ from transformer.data.lines import open_bytes
 from transformer.errors import UserError
 from transformer.training.logger import log_to_console
 
-__all__ = ["Input", "Output", "log_to_console", "reading", "writing"]
+__all__ = [
+    "Device",
+    "Input",
+    "Models",
+    "Output",
+    "log_to_console",
+    "prompted",
+    "reading",
+    "writing",
+]
 
+Models = Annotated[
+    list[Path],
+    typer.Argument(metavar="MODEL…", help="Run directories or files; several: an ensemble."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Input = Annotated[Path | None, typer.Option("--input", "-i", help="Default: standard input.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")]
 
@@ -54,3 +68,24 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
             yield stream
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
+
+
+def prompted(prompt: str) -> Iterator[str]:
+    """Yields the lines that a person types on the terminal, who is asked for each, to the end of
+    input; with line editing and history if standard output is a terminal too.
+    """
+    with suppress(ImportError):  # not there on Windows
+        import readline  # noqa: F401
+    while True:
+        try:
+            if sys.stdout.isatty():
+                yield input(prompt)
+                continue
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            if not (line := sys.stdin.readline()):
+                return
+            yield line.removesuffix("\n")
+        except EOFError:
+            typer.echo(err=True)
+            return

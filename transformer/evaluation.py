@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -189,8 +189,7 @@ def make_metrics(
     for name in names:
         if name not in METRICS:
             raise UserError(f"metric {name}: no such metric; there are {', '.join(METRICS)}")
-    language = re.split("[-_]", target_language.lower())[0]
-    language = _LANGUAGES.get(language, language)
+    language = _language(target_language)
     made, warnings = {}, []
     for name in METRICS:
         if name in names:
@@ -206,6 +205,25 @@ def check_tokenizer(name: str) -> None:
         UserError: it is unknown or not installed.
     """
     _make_metric("bleu", "", name, lowercase=False)
+
+
+def sentence_metric(name: str, target_language: str = "") -> Callable[[str, str], float]:
+    """Returns sacreBLEU's score of a translation against one reference, in per cent.
+
+    Args:
+        name: bleu, which counts only as many words in a row as the translation has, or chrf.
+        target_language: chooses the tokenizer, as in `evaluate`.
+    """
+    metric, _ = _make_metric(name, _language(target_language), None, False)
+    if name == "bleu":
+        metric.effective_order = True  # type: ignore[attr-defined]
+    return lambda translation, reference: metric.sentence_score(translation, [reference]).score
+
+
+def _language(code: str) -> str:
+    """Returns the two letters of a language code such as `pt-BR` or `zho`."""
+    language = re.split("[-_]", code.lower())[0]
+    return _LANGUAGES.get(language, language)
 
 
 def _check_counts(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:

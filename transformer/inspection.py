@@ -7,13 +7,13 @@ from itertools import islice
 
 import numpy as np
 
+from transformer.allocator import keep_freed_memory
 from transformer.config import Config, ModelConfig
 from transformer.data.batching import micro_batches, plan_epoch
 from transformer.data.encoding import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import START, iterate_updates
 from transformer.model.transformer import Transformer
-from transformer.training.allocator import keep_freed_memory
 from transformer.training.distributed import Ranks, choose_device
 from transformer.training.logger import clock
 from transformer.training.max_tokens import choose_max_tokens

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer.data.lines import open_lines
-from transformer.decoding.search import SearchOptions
-from transformer.decoding.translator import Summary, Translator
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.results import Summary
+from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 
 log = logging.getLogger("transformer")

@@ -13,8 +13,8 @@ from typing import Any
 from transformer.config import Config
 from transformer.data.corpus import load_corpora
 from transformer.data.lines import open_lines
-from transformer.decoding.search import SearchOptions
-from transformer.decoding.translator import Summary
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.results import Summary
 from transformer.errors import UserError
 from transformer.evaluation import Comparison, Evaluation, compare, evaluate
 from transformer.systems import System
@@ -66,6 +66,7 @@ class Result:
         seconds: that translating took.
         path: where the translations are; None if they were not written.
         summary: what was translated, and how much of it was cut or came out empty; None for a file.
+        precision: numbers that the model computed with; None for a file.
         against: the other system's name, if there is one.
         comparisons: with the other system, by metric.
     """
@@ -76,6 +77,7 @@ class Result:
     seconds: float
     path: Path | None
     summary: Summary | None = None
+    precision: str | None = None
     against: str | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ class Result:
         head = f"{self.name}: {found.lines} lines"
         if options is not None:
             head += f", beam {options.beam_size}, length penalty {options.length_penalty:g}"
+            head += f", {self.precision}"
             head += f", {self.seconds:.1f} s"
         if self.path is not None:
             head += f", translations in {self.path}"
@@ -112,6 +115,7 @@ class Result:
             "translations": None if self.path is None else str(self.path),
         }
         if self.summary is not None:
+            values["precision"] = self.precision
             values["cut"], values["empty"] = self.summary.num_cut, self.summary.num_empty
             values["longer_than_in_training"] = self.summary.num_long
         if self.against is not None:
@@ -240,7 +244,8 @@ def _run(
     path = None
     if system.translator is not None and place is not None:
         path = _write(place.file(test_set.name), outputs)
-    result = Result(test_set.name, found, system.options, seconds, path, summary)
+    precision = system.translator.precision if system.translator else None
+    result = Result(test_set.name, found, system.options, seconds, path, summary, precision)
     if against is None:
         return result
     others, _ = against.translate(test_set.sources, num_lines, test_set.name)

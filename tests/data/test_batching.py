@@ -168,6 +168,21 @@ def test_an_error_comes_where_its_item_would_have_come() -> None:
             next(coming)
 
 
+def test_waiting_for_an_item_ends_when_the_check_says_so() -> None:
+    never = threading.Event()
+
+    def stuck() -> Iterator[int]:
+        never.wait()
+        yield 1
+
+    def check() -> None:
+        never.set()  # else leaving would wait for the thread
+        raise InterruptedError
+
+    with Prefetcher(stuck, check=check) as items, pytest.raises(InterruptedError):
+        next(iter(items))
+
+
 @pytest.mark.parametrize("num_taken", [0, 1, 5])
 def test_leaving_early_stops_the_thread_and_closes_the_iterator(num_taken: int) -> None:
     closed = threading.Event()

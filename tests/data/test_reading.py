@@ -216,6 +216,24 @@ def test_a_hub_folder_whose_files_disagree_is_refused(tmp_path: Path) -> None:
         read(tmp_path, hub=str(tmp_path / "set"))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.jsonl", "null\n", 1),
+        ("a.json", '{"en": "x", "de": "null"}\n null\n', 2),
+        ("a.json", '[{"en": "x", "de": "y"},\n null]', 1),
+    ],
+)
+def test_a_null_row_in_a_hub_folder_is_named(
+    tmp_path: Path, name: str, text: str, line: int
+) -> None:
+    """Arrow's reader of JSON would end the process."""
+    (tmp_path / "set").mkdir()
+    write(tmp_path / "set" / name, text)
+    with pytest.raises(UserError, match=rf"{name}:{line}: null found"):
+        read(tmp_path, hub=str(tmp_path / "set"))
+
+
 def test_columns_need_names_from_somewhere(tmp_path: Path) -> None:
     config = CorpusConfig(path=write(tmp_path / "x.jsonl", "{}\n"))
     with pytest.raises(UserError, match=r"data\.source_language"):

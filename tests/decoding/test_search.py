@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transformer.config import DecodingConfig
+from transformer.decoding.beams import Hypothesis
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.scoring import score_pairs
-from transformer.decoding.search import Hypothesis, SearchOptions, beam_search
+from transformer.decoding.search import beam_search
 from transformer.ids import BOS, EOS, PAD, UNK
 from transformer.model.transformer import Transformer
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from transformer.config import Config
 from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.scoring import score_pairs
-from transformer.decoding.search import SearchOptions
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.transformer import DecoderState, Transformer

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer.model.attention import Attention, KeysValues, causal_mask
+from transformer.model.attention import Attention, KeysValues, Positions, causal_mask
 
 B, T, S, D = 3, 5, 7, 16
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -163,7 +163,9 @@ def test_a_prefix_then_the_rest_equals_all_at_once(variant: dict, padded: bool) 
     whole = attention(x, x, x, mask, causal=True)
     for cut in range(1, S):
         prefix = attention.keys_values(x[:, :cut], x[:, :cut])
-        seen = prefix.append(attention.keys_values(x[:, cut:], x[:, cut:], start=cut))
+        seen = prefix.append(
+            attention.keys_values(x[:, cut:], x[:, cut:], positions=Positions(cut))
+        )
         rest = attention.attend(x[:, cut:], seen, mask, causal=True)
         torch.testing.assert_close(rest, whole[:, cut:], **EXACT)
         rest = written_out(attention, x[:, cut:], seen, mask, causal=True)
@@ -229,7 +231,7 @@ def test_rotary_attention_does_not_depend_on_where_a_sentence_starts() -> None:
     attention = make(num_heads=4, rotary=True)
     x, before = random(B, S, D), random(B, 50, D, seed=1)
     shifted = attention.keys_values(before, before).append(
-        attention.keys_values(x, x, start=before.size(1))
+        attention.keys_values(x, x, positions=Positions(before.size(1)))
     )
     hidden = (torch.arange(50 + S) >= 50)[None, None, None]
     expected = attention.weights(x, attention.keys_values(x, x))

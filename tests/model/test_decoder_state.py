@@ -52,7 +52,9 @@ def in_chunks(model: Transformer, src: Tensor, tgt: Tensor, lengths: list[int]) 
 def contents(state: DecoderState) -> list[Tensor]:
     """Returns copies of all tensors that a state holds."""
     pairs = [*state.memory, *state.prefix]
-    return [x.clone() for pair in pairs for x in pair] + [state.memory_mask.clone()]
+    return [x.clone() for pair in pairs for x in (pair.keys, pair.values)] + [
+        state.memory_mask.clone()
+    ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -102,6 +104,48 @@ def test_selected_rows_go_on_as_those_sentences_alone(
         target = torch.cat((seen[row], following[i]))[None]
         alone = model(src[row : row + 1], target)[:, num_seen:]
         torch.testing.assert_close(logits[i : i + 1], alone, **EXACT)
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS[::5], {"positions": "rotary", "qk_norm": True}])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+@torch.no_grad()
+def test_hypotheses_that_come_go_and_repeat_go_on_as_they_would_alone(
+    variant: dict, data: st.DataObject
+) -> None:
+    """Any rows are selected, then chunks of any size read; some states twice, as a tree."""
+    model, src = make(**variant), sources()
+    states = [(model.start(src), [(i, src[:0, 0]) for i in range(3)])]
+    for step in range(4):
+        state, past = data.draw(st.sampled_from(states))
+        chosen = data.draw(st.lists(st.integers(0, len(past) - 1), min_size=1, max_size=7))
+        if data.draw(st.booleans()):  # as search does: as many of each sentence
+            chosen = [i for i in sorted(set(chosen)) for _ in range(3)]
+        following = tokens(len(chosen), data.draw(st.integers(1, 3)), seed=step)
+        logits, after = model.decode(following, state.select(torch.tensor(chosen)))
+        longer = []
+        for row, i in enumerate(chosen):
+            sentence, seen = past[i]
+            longer.append((sentence, torch.cat((seen, following[row]))))
+            alone = model(src[sentence][None], longer[-1][1][None])[:, len(seen) :]
+            torch.testing.assert_close(logits[row : row + 1], alone, **EXACT)
+        states.append((after, longer))
+
+
+@torch.no_grad()
+def test_what_belongs_to_a_sentence_is_there_once() -> None:
+    """Not once for each of its hypotheses."""
+    model, src = make(), sources()
+    _, state = model.decode(tokens(3, 2), model.start(src))
+    state = state.select(torch.arange(3).repeat_interleave(4))
+    for step in range(3):
+        _, state = model.decode(tokens(12, 1, seed=step), state)
+        state = state.select(torch.tensor([1, 1, 0, 2, 4, 7, 5, 6, 11, 10, 9, 8]))
+    for keys_values in state.memory:
+        assert keys_values.keys.shape == (3, 4, 9, 4)
+    for keys_values in state.prefix:
+        assert keys_values.keys.shape == (3, 4, 2 + 3 * 4, 4)
+    assert state.select(torch.tensor([4, 5, 6, 7])).memory[0].keys.shape[0] == 1
 
 
 @torch.no_grad()

@@ -8,7 +8,14 @@ from torch import Tensor, nn
 
 from transformer.config import ModelConfig
 from transformer.model.attention import Attention
-from transformer.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual, make_norm
+from transformer.model.layers import (
+    DecoderLayer,
+    DecoderView,
+    EncoderLayer,
+    FeedForward,
+    Residual,
+    make_norm,
+)
 
 B, S, T, D = 3, 7, 5, 16
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -145,7 +152,8 @@ def test_decoder_layer_equals_torchs(norm_first: bool, activation: str) -> None:
     theirs = torch_twin(ours, nn.TransformerDecoderLayer, norm_first, activation)
     x, memory = random(B, T, D), random(B, S, D, seed=1)
     real = torch.arange(S) < torch.tensor([7, 4, 1])[:, None]
-    out, _ = ours(x, None, ours.cross_attention.keys_values(memory, memory), real[:, None, None])
+    keys_values = ours.cross_attention.keys_values(memory, memory)
+    out, _ = ours(x, None, keys_values, DecoderView(real[:, None, None]))
     expected = theirs(
         x,
         memory,

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from small_task import Command
 
 from transformer.errors import UserError
+from transformer.training.averaging import average_checkpoints
 from transformer.training.checkpoint import (
     BEST,
-    average_checkpoints,
     find_checkpoint,
     list_checkpoints,
     load_model,

@@ -71,7 +71,7 @@ def test_a_run_on_a_full_disk_ends_in_a_sentence(
 def test_a_full_disk_costs_tensorboard_one_warning_and_the_metrics_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = Metrics(tmp_path, 0)
+    metrics = Metrics(tmp_path, 0, 0)
     with full_disk(5000):
         for step in (1, 2, 3):
             metrics.record_text("samples", step, "x" * 9000)
@@ -98,9 +98,9 @@ def test_metrics_of_a_run_directory_that_has_gone_are_refused_in_a_sentence(
 ) -> None:
     run_dir = tmp_path / "run"
     with pytest.raises(UserError, match=r"metrics\.jsonl: could not be written: No such file"):
-        Metrics(run_dir, 0)
+        Metrics(run_dir, 0, 0)
     run_dir.mkdir()
-    metrics = Metrics(run_dir, 0)
+    metrics = Metrics(run_dir, 0, 0)
     shutil.rmtree(run_dir)
     with pytest.raises(UserError, match=r"metrics\.jsonl: could not be written: No such file"):
         metrics.record("train", 1, {"loss": 0.5})

@@ -24,8 +24,9 @@ from transformer.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from transformer.training.distributed import Ranks
-from transformer.training.run import hold_run, newest_checkpoint, train
+from transformer.training.directory import hold_run
+from transformer.training.resuming import newest_checkpoint
+from transformer.training.run import train
 
 Make = Callable[..., Config]
 
@@ -101,9 +102,8 @@ def test_a_second_run_in_the_same_directory_is_refused_and_names_the_first(
     make_config: Make,
 ) -> None:
     config = make_config("training.max_steps=2")
-    alone = Ranks(0, 1, torch.device("cpu"))
     with (
-        hold_run(Path(config.run_dir), alone),
+        hold_run(Path(config.run_dir)),
         pytest.raises(UserError, match=rf"process {os.getpid()} on .* is training there"),
     ):
         train(config)
@@ -200,20 +200,33 @@ def test_a_checkpoint_without_its_optimizer_is_refused_by_what_is_missing(
 
 
 def test_other_training_data_is_refused_by_what_differs(
-    make_config: Make, corpus_folder: Path
+    make_config: Make, corpus_folder: Path, tmp_path: Path
 ) -> None:
     config = make_config("training.max_steps=2")
     train(config)
+    other = tmp_path / "other.xx"
+    other.write_bytes((corpus_folder / "train.xx").read_bytes().replace(b"a", b"b"))
     with pytest.raises(UserError) as refused:
-        train(make_config(f"data.train.0.source={corpus_folder}/other.xx"), resume=True)
+        train(make_config(f"data.train.0.source={other}"), resume=True)
+    newest = list_checkpoints(Path(config.run_dir))[-1][1]
     assert str(refused.value) == (
-        f"data.train.0.source: '{corpus_folder}/train.xx' so far, '{corpus_folder}/other.xx' now;"
-        " a run keeps what it was trained with. Start a new run from these weights with"
+        f"{newest}: the training data is not what it was when this run began (data.train.0.source:"
+        f" '{corpus_folder}/train.xx' so far, '{other}' from here on); a run keeps what it was"
+        " trained with. Start a new run on it with"
         f" init_from={config.run_dir}"
     )
-    pair = f"{{source: {corpus_folder}/train.xx, target: {corpus_folder}/train.yy}}"
-    with pytest.raises(UserError, match=r"^data\.train\.1\.path: nothing so far, 'x\.tsv' now; "):
-        train(make_config(f"data.train=[{pair}, {{path: x.tsv}}]"), resume=True)
+
+
+def test_training_data_may_move(make_config: Make, corpus_folder: Path, tmp_path: Path) -> None:
+    whole = make_config("training.max_steps=4", run="whole")
+    train(whole)
+    train(make_config("training.max_steps=2"))
+    moved = shutil.copytree(corpus_folder, tmp_path / "moved")
+    data = f"data.train=[{{source: {moved}/train.xx, target: {moved}/train.yy}}]"
+    config = make_config("training.max_steps=4", data)
+    train(config, resume=True)
+    one, two = (read_checkpoint(list_checkpoints(Path(x.run_dir))[-1][1]) for x in (whole, config))
+    assert all(torch.equal(x, two.tensors[name]) for name, x in one.tensors.items())
 
 
 def test_very_many_changed_settings_are_counted(make_config: Make) -> None:
@@ -234,4 +247,4 @@ def test_a_file_where_the_run_directory_should_be_is_named(
 
 def test_a_model_too_large_for_this_machine_is_refused_in_a_sentence(make_config: Make) -> None:
     with pytest.raises(UserError, match="a model of this size cannot be made here"):
-        train(make_config("model.d_model=1000000", "model.d_ff=1000000"))
+        train(make_config("model.d_model=2", "model.d_ff=10000000000000"))

@@ -106,7 +106,7 @@ def test_an_interrupted_run_saves_and_resumes_in_the_same_bits(
 
     interrupted: list[int] = []
     monkeypatch.setattr(trainer, "seed_random", interrupt)
-    for stopped_after in (4, 17):
+    for stopped_after in (3, 16):  # the update in which the signal comes is left undone
         with pytest.raises(InterruptedRun):
             train(config, resume=True)
         assert list_checkpoints(Path(config.run_dir))[-1][0] == stopped_after
@@ -213,7 +213,7 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_op
 
     def noting(self: trainer.TrainingState, *args: Any) -> float:
         rate = apply(self, *args)
-        found.append([x.clone() for x in self.tensors().values()])
+        found.append([x.clone() for _, x in self.tensors()])
         return rate
 
     monkeypatch.setattr(trainer, "training_loss", spoilt)

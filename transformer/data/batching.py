@@ -127,9 +127,20 @@ class Prefetcher(Generic[T]):
 
     Use it as a context manager: leaving the block stops the thread. An error of the iterator is
     raised where its item would have come.
+
+    Args:
+        make: makes the iterator, in the thread.
+        ahead: items to compute ahead.
+        check: called now and then while an item is waited for; what it raises ends the waiting.
     """
 
-    def __init__(self, make: Callable[[], Iterator[T]], ahead: int = 4) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Iterator[T]],
+        ahead: int = 4,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._check = check
         self._queue: queue.Queue[tuple[str, object]] = queue.Queue(maxsize=ahead)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(make,), daemon=True)
@@ -160,9 +171,16 @@ class Prefetcher(Generic[T]):
         self._stopped.set()
         self._thread.join()
 
+    def _take(self) -> tuple[str, object]:
+        while True:
+            try:
+                return self._queue.get(timeout=0.1)
+            except queue.Empty:
+                self._check()
+
     def __iter__(self) -> Iterator[T]:
         while True:
-            kind, value = self._queue.get()
+            kind, value = self._take()
             if kind == "end":
                 return
             if kind == "error":

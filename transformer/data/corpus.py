@@ -29,7 +29,8 @@ from transformer.data.encoding import (
     encode_rows,
     read_batches,
 )
-from transformer.data.reading import corpus_files, corpus_name, load_hub, read_pairs
+from transformer.data.reading import read_pairs
+from transformer.data.sources import corpus_files, corpus_name, load_hub
 from transformer.data.tokenizer import Tokenizer, Tokenizers
 from transformer.data.tokenizer_training import train_tokenizer
 from transformer.errors import UserError

@@ -108,7 +108,7 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         UserError: the stream cannot be read, or a line is not UTF-8, which is named by its number,
             counted from 1.
     """
-    for number, raw in enumerate(_raw_lines(stream, name), 1):
+    for number, raw in enumerate(raw_lines(stream, name), 1):
         yield _decode(raw, name, number)
 
 
@@ -126,7 +126,12 @@ def _decode(raw: bytes, name: str, number: int) -> str:
         ) from None
 
 
-def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yields the lines of a binary stream as they stand, line feeds included.
+
+    Raises:
+        UserError: the stream cannot be read, or is a damaged .gz.
+    """
     with _named_errors(name):
         yield from stream
 

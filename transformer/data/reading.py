@@ -5,50 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from transformer.config import CorpusConfig, DataConfig
-from transformer.data.cache import cache_dir
 from transformer.data.lines import open_line_arrays, open_line_lists
+from transformer.data.sources import corpus_name, load_hub
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow
 
 ROWS_AT_ONCE = 10_000
-
-
-def corpus_name(corpus: CorpusConfig) -> str:
-    """Returns what messages call a corpus."""
-    if corpus.hub is not None:
-        return f"{corpus.hub} ({corpus.split})"
-    return str(corpus.source or corpus.path)
-
-
-def corpus_files(corpus: CorpusConfig) -> list[Path]:
-    """Returns the local files that a corpus is read from; none for a data set of the hub.
-
-    Raises:
-        UserError: one does not exist.
-    """
-    if corpus.hub is not None:
-        folder = Path(corpus.hub)
-        if not folder.is_dir():
-            return []
-        return sorted(
-            path
-            for path in folder.rglob("*")
-            if path.is_file() and not path.relative_to(folder).parts[0].startswith(".")
-        )
-    names = [corpus.path] if corpus.path is not None else [corpus.source, corpus.target]
-    paths = [Path(name) for name in names if name is not None]
-    for path in paths:
-        if not path.is_file():
-            raise UserError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
-    return paths
 
 
 def read_pairs(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.RecordBatch]:
@@ -175,8 +144,8 @@ def _read_tsv(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.Record
         for i, found in enumerate(fields, line):
             if len(found) != num_fields:
                 raise UserError(
-                    f"{name}:{i}: fields: {len(found)} found, {num_fields} expected, parted by"
-                    " tabs; quotes are ordinary characters"
+                    f"{name}:{i}: fields: {len(found)} found, {num_fields} expected; tabs part"
+                    " them, quotes are ordinary characters"
                 )
         src, tgt = ([found[column] for found in fields] for column in where)
         yield _pairs(src, tgt, np.arange(line, line + len(rows)))
@@ -267,32 +236,6 @@ def _read_hub(corpus: CorpusConfig, data: DataConfig) -> Iterator[pyarrow.Record
         raise
     except Exception as error:  # of their own kinds, by format
         raise UserError(f"{name}: cannot be read ({error})") from error
-
-
-def load_hub(corpus: CorpusConfig, data: DataConfig) -> Any:
-    """Opens a data set of the hub, or a local folder laid out like one.
-
-    The folder is read as a stream, without a copy and without the network. Returns what
-    `datasets.load_dataset` does.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
-    import datasets
-
-    datasets.disable_progress_bars()
-    is_local = Path(str(corpus.hub)).is_dir()
-    try:
-        return datasets.load_dataset(
-            str(Path(str(corpus.hub)).resolve()) if is_local else corpus.hub,
-            corpus.name,
-            split=corpus.split,
-            revision=corpus.revision,
-            cache_dir=str(cache_dir(data.cache_dir) / "hub") if is_local else None,
-            streaming=is_local,
-        )
-    except Exception as error:  # whatever kind it is, it says what is wrong with this data set
-        raise UserError(f"{corpus_name(corpus)}: cannot be loaded ({error})") from error
 
 
 def _read_batches(

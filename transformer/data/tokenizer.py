@@ -136,6 +136,11 @@ class Tokenizer:
             start = end + 1
         return text
 
+    @property
+    def symbols(self) -> list[str]:
+        """The symbols that are always one piece, such as tags."""
+        return list(self._pieces.symbols)
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the pieces of a vocabulary that ids stand for."""
         return [self._processor.id_to_piece(int(i)) for i in ids]

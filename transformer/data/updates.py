@@ -14,6 +14,7 @@ from transformer.config import Config
 from transformer.data.batching import Batch, collate, micro_batches, plan_epoch
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.ids import EOS, PAD
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,14 @@ def iterate_updates(
             lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
             passes = training.num_passes
             parts = micro_batches(lengths, training.micro_batch_tokens // passes)
+            batches = [
+                (i, _batch(src, tgt, parts[i], passes)) for i in range(rank, len(parts), num_ranks)
+            ]
+            if training.sharding == "full" and rank >= len(parts) % num_ranks > 0:
+                batches.append((len(parts), _padding(passes)))
             yield Update(
                 Position(epoch, done),
-                [
-                    (i, _batch(src, tgt, parts[i], passes))
-                    for i in range(rank, len(parts), num_ranks)
-                ],
+                batches,
                 examples,
                 sum(len(ids) for ids in tgt),
                 sum(len(ids) for ids in src),
@@ -91,6 +94,13 @@ def iterate_updates(
 def _batch(src: list[np.ndarray], tgt: list[np.ndarray], part: np.ndarray, passes: int) -> Batch:
     """Lays out some pairs of an update, so many times one after the other."""
     return collate([src[i] for i in part] * passes, [tgt[i] for i in part] * passes)
+
+
+def _padding(passes: int) -> Batch:
+    """Returns a micro-batch of padding alone. A rank that has none must take one where the model is
+    spread over the ranks, since it computes with all of them or not at all.
+    """
+    return _batch([np.array([EOS])], [np.array([PAD])], np.array([0]), passes)
 
 
 def _sampled_ids(

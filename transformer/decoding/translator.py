@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +16,21 @@ import torch
 from transformer.config import Config
 from transformer.data.batching import micro_batches, pad
 from transformer.data.tokenizer import Tokenizers
+from transformer.decoding.alignment import align_pairs
 from transformer.decoding.arrivals import arrivals
+from transformer.decoding.beams import Hypothesis
+from transformer.decoding.loading import load_models
+from transformer.decoding.minimum_bayes_risk import rank_by_utility
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.parts import Part, join, to_parts
+from transformer.decoding.request import Request
+from transformer.decoding.results import BLANK, NONE, Alignment, Summary, Translation
+from transformer.decoding.sampling import sample
+from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.scoring import Score, score_pairs
-from transformer.decoding.search import Hypothesis, SearchOptions, beam_search
+from transformer.decoding.search import beam_search
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.training.checkpoint import LoadedModel, load_model
-from transformer.training.distributed import choose_device
 
 log = logging.getLogger("transformer")
 
@@ -30,71 +38,7 @@ CHUNK_LINES = 4096
 """Lines of a stream that are sorted by length together."""
 MOST_WARNINGS = 10
 """Warnings about single lines before they are only counted."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translation of a line.
-
-    Attributes:
-        text: the translation.
-        score: sum of `log_probs` / number of them ** length penalty; 0 for a blank line.
-        ids: its tokens, the end of sentence last; none for a blank line.
-        log_probs: of each token.
-        finished: False if it was cut at the greatest length.
-    """
-
-    text: str
-    score: float
-    ids: list[int]
-    log_probs: list[float]
-    finished: bool
-
-
-BLANK = Translation("", 0.0, [], [], True)
-NONE = Translation("", -math.inf, [], [], True)
-"""Stands in for translations that were asked for but that the search did not find."""
-
-
-@dataclass
-class Summary:
-    """What a call translated.
-
-    Attributes:
-        num_lines: lines, blank ones too.
-        num_empty: lines that are not blank, but whose translation is.
-        num_cut: lines whose translation was cut at the greatest length.
-        num_long: lines longer than any that the model was trained on.
-        num_source_tokens: tokens of the lines, ends of sentence included.
-        num_target_tokens: tokens of the best translations, ends of sentence included.
-        seconds: time that translating took, without waiting for input.
-        num_warnings: lines that were warned about, or would have been.
-    """
-
-    num_lines: int = 0
-    num_empty: int = 0
-    num_cut: int = 0
-    num_long: int = 0
-    num_source_tokens: int = 0
-    num_target_tokens: int = 0
-    seconds: float = 0.0
-    num_warnings: int = 0
-
-    def lines(self) -> list[str]:
-        """Returns the summary for people."""
-        rate = self.num_target_tokens / max(self.seconds, 1e-9)
-        told = [
-            f"lines translated: {self.num_lines:,} in {self.seconds:.1f} s,"
-            f" {self.num_target_tokens:,} tokens, {rate:,.0f} tokens/s"
-        ]
-        for number, what in (
-            (self.num_empty, "empty translations of lines that are not (min_length 1 prevents it)"),
-            (self.num_cut, "translations cut at their limit (max_length and max_length_ratio)"),
-            (self.num_long, "lines longer than any that the model was trained on"),
-        ):
-            if number:
-                told.append(f"{what}: {number:,}")
-        return told
+T = TypeVar("T")
 
 
 @dataclass
@@ -110,6 +54,11 @@ class Translator:
         run_config: the configuration of the run that made the (first) model, if it is known.
         warn: takes a sentence about a line that may be translated badly.
         check: called between batches; what it raises ends the call.
+        sampling: draws translations so instead of searching for them.
+        utility: ranks the translations of a line by it, one of `minimum_bayes_risk.UTILITIES`.
+        alignments: aligns the words of each translation.
+        split_sentences: splits a line that is longer than any of training at sentence ends.
+        precision: numbers that the models compute with.
         summary: what the latest call translated.
     """
 
@@ -120,6 +69,11 @@ class Translator:
     run_config: Config | None = None
     warn: Callable[[str], object] | None = None
     check: Callable[[], object] | None = None
+    sampling: SamplingOptions | None = None
+    utility: str | None = None
+    alignments: bool = False
+    split_sentences: bool = False
+    precision: str = "float32"
     summary: Summary = field(default_factory=Summary, init=False)
 
     def __post_init__(self) -> None:
@@ -127,19 +81,20 @@ class Translator:
             model.eval()
 
     @classmethod
-    def load(cls, *paths: str | Path, device: str = "auto") -> Translator:
+    def load(
+        cls, *paths: str | Path, device: str = "auto", precision: str | None = None
+    ) -> Translator:
         """Loads a model from a run directory or a checkpoint file; several make an ensemble.
+
+        Args:
+            device: auto, cpu, cuda or mps.
+            precision: float32, bfloat16 or int8; None = as the (first) model's configuration says.
 
         Raises:
             UserError: a model cannot be read, their vocabularies differ, or there is no such
-                device.
+                device, or none of that precision.
         """
-        if not paths:
-            raise UserError("no model to translate with: name a run directory or a checkpoint")
-        where = choose_device(device)
-        first, *others = (load_model(path, where) for path in paths)
-        for other in others:
-            _check_vocabularies(first, other)
+        first, *others = load_models(paths, device, precision)
         decoding = first.config.decoding
         return cls(
             [first.model, *(other.model for other in others)],
@@ -148,6 +103,7 @@ class Translator:
             decoding.batch_tokens,
             run_config=first.config,
             warn=log.warning,
+            precision=precision or decoding.precision,
         )
 
     @property
@@ -162,16 +118,22 @@ class Translator:
         """Where the models are."""
         return next(self.models[0].parameters()).device
 
-    def translate(self, lines: Sequence[str], options: SearchOptions | None = None) -> list[str]:
-        """Returns the best translation of each line, in order; a blank line's is empty."""
+    def translate(
+        self, lines: Sequence[str | Request], options: SearchOptions | None = None
+    ) -> list[str]:
+        """Returns the best translation of each line, or its first sample, in order; a blank line's
+        is empty.
+
+        A line is a string, or a `Request` with what holds for it alone.
+        """
         return [found[0].text for found in self.translate_n_best(lines, options)]
 
     def translate_n_best(
-        self, lines: Sequence[str], options: SearchOptions | None = None
+        self, lines: Sequence[str | Request], options: SearchOptions | None = None
     ) -> list[list[Translation]]:
-        """Returns the `n_best` translations of each line, the best first.
+        """Returns the `n_best` translations of each line, the best first, or all of its samples.
 
-        Their ids are distinct; texts are not if the search finds two segmentations of one.
+        What a search found has distinct ids; texts are not if it finds two segmentations of one.
         """
         if isinstance(lines, str):
             raise TypeError("lines is a list of lines: pass a single one as [line]")
@@ -179,7 +141,11 @@ class Translator:
         return self._translate(list(lines), options or self.options)
 
     def translate_stream(
-        self, lines: Iterable[str], options: SearchOptions | None = None, live: bool = False
+        self,
+        lines: Iterable[str | Request],
+        options: SearchOptions | None = None,
+        live: bool = False,
+        chunk_lines: int = CHUNK_LINES,
     ) -> Iterator[list[Translation]]:
         """Yields the `n_best` translations of each line, in order, in memory that does not grow.
 
@@ -187,12 +153,14 @@ class Translator:
             lines: may be endless.
             options: how to search; None = as the translator was told.
             live: translates what has arrived as soon as the model is free, so that a line that
-                comes alone is answered at once; for pipes and terminals. Otherwise lines are taken
-                by `CHUNK_LINES`, so that the batches, and with them the last digits of scores, are
+                comes alone is answered at once; for pipes. Otherwise as many lines are taken as
+                there should be, so that the batches, and with them the last digits of scores, are
                 the same each time.
+            chunk_lines: lines that are taken together, and sorted by length; with `live` at most.
         """
         self.summary = Summary()
-        for chunk in arrivals(lines, CHUNK_LINES) if live else _chunks(lines):
+        taken = arrivals(lines, chunk_lines) if live else _chunks(lines, chunk_lines)
+        for chunk in taken:
             yield from self._translate(chunk, options or self.options)
 
     def score(
@@ -230,24 +198,83 @@ class Translator:
             scores[i] = score
         return scores
 
-    def _translate(self, lines: list[str], options: SearchOptions) -> list[list[Translation]]:
-        """Translates lines that follow those of the summary, in batches of like length."""
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], layer: int | None = None
+    ) -> list[Alignment]:
+        """Aligns the words of given translations with those of their lines, in order.
+
+        Args:
+            sources: the lines.
+            targets: their translations.
+            layer: layer of the decoder whose heads are averaged, counted from 1; None = all.
+
+        Raises:
+            UserError: there are not as many translations as lines, or there is no such layer.
+        """
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} source lines, but {len(targets)} translations to align"
+            )
+        fewest = min(model.config.num_decoder_layers for model in self.models)
+        if layer is not None and not 1 <= layer <= fewest:
+            raise UserError(f"layer {layer}: the decoder has layers 1 to {fewest}")
+        src = self.tokenizers.source.encode([line.strip() for line in sources])
+        tgt = self.tokenizers.target.encode([line.strip() for line in targets])
+        return align_pairs(self.models, self.tokenizers, src, tgt, self.batch_tokens, layer)
+
+    def _translate(
+        self, lines: Sequence[str | Request], options: SearchOptions
+    ) -> list[list[Translation]]:
+        """Translates lines that follow those of the summary."""
         started_at = time.perf_counter()
-        src = self.tokenizers.source.encode([line.strip() for line in lines])
-        asked = [i for i, ids in enumerate(src) if len(ids) > 1]  # more than the end of sentence
-        results = [[BLANK if len(ids) == 1 else NONE] * options.n_best for ids in src]
-        lengths = np.array([len(src[i]) for i in asked], dtype=np.int64)
-        for batch in micro_batches(lengths, self.batch_tokens):
+        requests = [Request(line) if isinstance(line, str) else line for line in lines]
+        longest = self.run_config.data.max_length if self.run_config is not None else None
+        most = longest if self.split_sentences else None
+        parts = to_parts(requests, self.tokenizers, self.summary.num_lines + 1, most)
+        found = iter(self._translate_parts([part for line in parts for part in line], options))
+        results = []
+        for line in parts:
+            translations = join(
+                line, list(islice(found, len(line))), options.length_penalty, bool(self.sampling)
+            )
+            results.append(self._ranked(translations))
+            self._count(line, results[-1][0], longest)
+        self.summary.seconds += time.perf_counter() - started_at
+        return results
+
+    def _translate_parts(
+        self, parts: Sequence[Part], options: SearchOptions
+    ) -> list[list[Translation]]:
+        """Translates parts of lines in batches of like length."""
+        num = self.sampling.sample if self.sampling else options.n_best
+        blank = replace(BLANK, alignment=Alignment((), (), 0)) if self.alignments else BLANK
+        results = [[blank if part.is_blank else NONE] * num for part in parts]
+        asked = [i for i, part in enumerate(parts) if not part.is_blank]
+        lengths = np.array([len(parts[i].src) for i in asked], dtype=np.int64)
+        for batch in micro_batches(lengths, self._batch_tokens(options)):
             if self.check is not None:
                 self.check()
             rows = [asked[j] for j in batch]
-            ids = pad([np.array(src[i]) for i in rows]).to(self.device)
-            for i, hypotheses in zip(rows, beam_search(self.models, ids, options), strict=True):
-                results[i][: len(hypotheses)] = self._translations(hypotheses)
-        for ids_of_line, found in zip(src, results, strict=True):
-            self._count(len(ids_of_line), found[0])
-        self.summary.seconds += time.perf_counter() - started_at
+            hypotheses = self._hypotheses([parts[i] for i in rows], options)
+            for i, translations in zip(rows, map(self._translations, hypotheses), strict=True):
+                results[i][: len(translations)] = translations
+        if self.alignments:
+            self._align(parts, results)
         return results
+
+    def _batch_tokens(self, options: SearchOptions) -> int:
+        """Returns the source tokens of a batch: of many samples fewer, as each takes a row."""
+        if self.sampling is None or self.sampling.sample <= options.beam_size:
+            return self.batch_tokens
+        return max(1, self.batch_tokens * options.beam_size // self.sampling.sample)
+
+    def _hypotheses(self, parts: Sequence[Part], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Searches for translations of one batch, or draws them."""
+        src = pad([np.array(part.src) for part in parts]).to(self.device)
+        if self.sampling is not None:
+            prefixes = [part.prefix for part in parts]
+            return sample(self.models, src, options, self.sampling, prefixes)
+        return beam_search(self.models, src, options)
 
     def _translations(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         texts = self.tokenizers.target.decode([h.ids for h in hypotheses])
@@ -256,19 +283,40 @@ class Translator:
             for text, h in zip(texts, hypotheses, strict=True)
         ]
 
-    def _count(self, length: int, best: Translation) -> None:
+    def _align(self, parts: Sequence[Part], results: list[list[Translation]]) -> None:
+        """Gives each translation its alignment, in place."""
+        places = [(i, j) for i, each in enumerate(results) for j, t in enumerate(each) if t.ids]
+        alignments = align_pairs(
+            self.models,
+            self.tokenizers,
+            [parts[i].src for i, _ in places],
+            [results[i][j].ids for i, j in places],
+            self.batch_tokens,
+        )
+        for (i, j), alignment in zip(places, alignments, strict=True):
+            results[i][j] = replace(results[i][j], alignment=alignment)
+
+    def _ranked(self, translations: list[Translation]) -> list[Translation]:
+        """Returns translations of a line by utility, if that was asked for."""
+        if self.utility is None:
+            return translations
+        language = self.run_config.data.target_language if self.run_config is not None else ""
+        return rank_by_utility(translations, self.utility, bool(self.sampling), language)
+
+    def _count(self, parts: Sequence[Part], best: Translation, longest: int | None) -> None:
         """Adds a line to the summary, and warns if its translation may be bad."""
         summary = self.summary
         summary.num_lines += 1
+        summary.num_split += len(parts) > 1
         if not best.ids:
             return
-        summary.num_source_tokens += length
+        length = max(len(part.src) for part in parts)
+        summary.num_source_tokens += sum(len(part.src) for part in parts)
         summary.num_target_tokens += len(best.ids)
         summary.num_empty += not best.text.strip()
         reasons = []
-        if self.run_config is not None and length > self.run_config.data.max_length:
+        if longest is not None and length > longest:
             summary.num_long += 1
-            longest = self.run_config.data.max_length
             reasons.append(f"its {length:,} tokens are more than the {longest:,} of training")
         if not best.finished:
             summary.num_cut += 1
@@ -286,18 +334,7 @@ class Translator:
             self.warn("further lines of that kind are counted, not named")
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(lines: Iterable[T], num: int) -> Iterator[list[T]]:
     iterator = iter(lines)
-    while chunk := list(islice(iterator, CHUNK_LINES)):
+    while chunk := list(islice(iterator, num)):
         yield chunk
-
-
-def _check_vocabularies(first: LoadedModel, other: LoadedModel) -> None:
-    for side in ("source", "target"):
-        ours, theirs = getattr(first.tokenizers, side), getattr(other.tokenizers, side)
-        if ours.digest != theirs.digest:
-            raise UserError(
-                f"{first.path} ({ours.vocab_size} pieces) and {other.path}"
-                f" ({theirs.vocab_size} pieces) have different {side} vocabularies, so they make"
-                " no ensemble"
-            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -14,11 +15,45 @@ from transformer.model.packing import Packing
 from transformer.model.positions import rotate
 
 
-class KeysValues(NamedTuple):
-    """What is attended to, projected and split into heads: keys and values, each (B, H, S, Dh)."""
+class Positions(NamedTuple):
+    """Where tokens stand: sequences of one length follow each other, all from `start` on."""
+
+    start: int = 0
+    num_sequences: int = 1
+
+
+class Room:
+    """Storage of keys and values that has room for more positions than are in use.
+
+    Attributes:
+        storage: (B, 2, H, C, Dh), keys and values of up to C positions.
+        used: positions that hold something.
+    """
+
+    def __init__(self, storage: Tensor, used: int) -> None:
+        self.storage = storage
+        self.used = used
+
+    def view(self, length: int) -> KeysValues:
+        """Returns what stands at the first positions."""
+        keys, values = self.storage[:, :, :, :length].unbind(1)
+        return KeysValues(keys, values, self)
+
+
+@dataclass(frozen=True)
+class KeysValues:
+    """What is attended to, projected and split into heads: a value, never changed.
+
+    Attributes:
+        keys: (B, H, S, Dh).
+        values: (B, H, S, Dh).
+        room: where they lie, if there may be room behind them. The first to append to them fills
+            it; whoever appends to them after that copies them.
+    """
 
     keys: Tensor
     values: Tensor
+    room: Room | None = field(default=None, repr=False)
 
     @property
     def length(self) -> int:
@@ -27,13 +62,25 @@ class KeysValues(NamedTuple):
 
     def append(self, other: KeysValues) -> KeysValues:
         """Returns these positions followed by those of `other`."""
-        return KeysValues(
-            torch.cat((self.keys, other.keys), dim=2), torch.cat((self.values, other.values), dim=2)
-        )
+        if torch.is_grad_enabled():  # which does not flow through what is filled in place
+            keys = torch.cat((self.keys, other.keys), dim=2)
+            return KeysValues(keys, torch.cat((self.values, other.values), dim=2))
+        start, end, room = self.length, self.length + other.length, self.room
+        if room is None or room.used != start or room.storage.size(3) < end:
+            batch, heads, _, width = self.keys.shape
+            room = Room(self.keys.new_empty(batch, 2, heads, end + 7 * other.length, width), start)
+            room.storage[:, 0, :, :start] = self.keys
+            room.storage[:, 1, :, :start] = self.values
+        room.storage[:, 0, :, start:end] = other.keys
+        room.storage[:, 1, :, start:end] = other.values
+        room.used = end
+        return room.view(end)
 
     def select(self, rows: Tensor) -> KeysValues:
         """Returns the sentences `rows`, which may repeat or be left out."""
-        return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        if self.room is None:
+            return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        return Room(self.room.storage.index_select(0, rows), self.length).view(self.length)
 
 
 class Attention(nn.Module):
@@ -87,17 +134,21 @@ class Attention(nn.Module):
         return self.attend(q, self.keys_values(k, v), mask, causal)
 
     def keys_values(
-        self, k: Tensor, v: Tensor, start: int = 0, packing: Packing | None = None
+        self,
+        k: Tensor,
+        v: Tensor,
+        positions: Positions | None = None,
+        packing: Packing | None = None,
     ) -> KeysValues:
         """Projects what is attended to, once: (B, S, D), (B, S, D) -> two of (B, H, S, Dh).
 
         Args:
-            start: position of the first key, for rotary positions.
+            positions: where the keys stand, for rotary positions; None = from 0 on.
             packing: how k and v are packed, if they are: (N, D) instead of (B, S, D).
         """
         keys = _pad_heads(self.norm_k(self._split(self.w_k(k))), packing)
         if self.rotary:
-            keys = rotate(keys, start)
+            keys = _rotate(keys, positions or Positions())
         return KeysValues(keys, _pad_heads(self._split(self.w_v(v)), packing))
 
     def attend(
@@ -107,12 +158,15 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         packing: Packing | None = None,
+        positions: Positions | None = None,
     ) -> Tensor:
         """Looks at projected keys and values, as often as needed: (B, T, D) -> (B, T, D).
 
-        With `packing`, which says how q is packed, it is (N, D) -> (N, D).
+        Args:
+            packing: how q is packed, if it is: (N, D) -> (N, D).
+            positions: where the queries stand, for rotary positions; None = at the end.
         """
-        queries = self._queries(q, keys_values, packing)
+        queries = self._queries(q, keys_values, packing, positions)
         num_queries, length = queries.size(2), keys_values.length
         whole = causal and mask is None and num_queries == length
         if causal and not whole and num_queries > 1:
@@ -152,11 +206,16 @@ class Attention(nn.Module):
         return scores.softmax(dim=-1).masked_fill(~mask, 0.0)
 
     def _queries(
-        self, q: Tensor, keys_values: KeysValues, packing: Packing | None = None
+        self,
+        q: Tensor,
+        keys_values: KeysValues,
+        packing: Packing | None = None,
+        positions: Positions | None = None,
     ) -> Tensor:
         queries = _pad_heads(self.norm_q(self._split(self.w_q(q))), packing)
         if self.rotary:
-            queries = rotate(queries, keys_values.length - queries.size(2))
+            at_the_end = Positions(keys_values.length - queries.size(2))
+            queries = _rotate(queries, positions or at_the_end)
         return queries
 
     def _split(self, x: Tensor) -> Tensor:
@@ -168,6 +227,13 @@ def _pad_heads(x: Tensor, packing: Packing | None) -> Tensor:
     if packing is not None:
         x = packing.pad(x)
     return x.transpose(1, 2)
+
+
+def _rotate(x: Tensor, positions: Positions) -> Tensor:
+    """Turns heads by their positions: (B, H, T, Dh) -> same."""
+    if positions.num_sequences == 1:
+        return rotate(x, positions.start)
+    return rotate(x.unflatten(2, (positions.num_sequences, -1)), positions.start).flatten(2, 3)
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.config import ModelConfig
-from transformer.model.attention import Attention, KeysValues
+from transformer.model.attention import Attention, KeysValues, Positions
 from transformer.model.dropout import Dropout
 from transformer.model.norms import RMSNorm
 from transformer.model.packing import Packing
@@ -102,6 +104,23 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual.add(x, self.feed_forward(y))
 
 
+class DecoderView(NamedTuple):
+    """What the tokens that are decoded together see.
+
+    Attributes:
+        memory_mask: of the source: bool (B, 1, 1, S), True = a real token; None = all are.
+        prefix_mask: of the tokens before and of each other: bool (B, 1, T, N + T); None = each sees
+            those before it and itself.
+        positions: where they stand.
+        packing: how they are packed, if they are.
+    """
+
+    memory_mask: Tensor | None
+    prefix_mask: Tensor | None = None
+    positions: Positions = Positions()
+    packing: Packing | None = None
+
+
 class DecoderLayer(nn.Module):
     """Causal self-attention, cross-attention to the memory, then feed-forward."""
 
@@ -115,32 +134,26 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(
-        self,
-        x: Tensor,
-        prefix: KeysValues | None,
-        memory: KeysValues,
-        memory_mask: Tensor | None,
-        packing: Packing | None = None,
+        self, x: Tensor, prefix: KeysValues | None, memory: KeysValues, view: DecoderView
     ) -> tuple[Tensor, KeysValues]:
         """Decodes the tokens that follow `prefix`: (B, T, D) -> (B, T, D) and the longer prefix.
 
         Args:
-            x: the tokens.
+            x: the tokens; packed, if `view` says so: (N, D) instead of (B, T, D).
             prefix: self-attention's keys and values of the tokens before x; None = there are none.
             memory: cross-attention's keys and values of the encoder's output.
-            memory_mask: bool (B, 1, 1, S), True = a real token.
-            packing: how x is packed, if it is: (N, D) instead of (B, T, D).
+            view: what the tokens see, and where they stand.
         """
         y = self.self_attention_residual.read(x)
-        start = prefix.length if prefix is not None else 0
-        seen = self.self_attention.keys_values(y, y, start, packing)
+        seen = self.self_attention.keys_values(y, y, view.positions, view.packing)
         if prefix is not None:
             seen = prefix.append(seen)
-        y = self.self_attention.attend(y, seen, causal=True, packing=packing)
+        mask, causal = view.prefix_mask, view.prefix_mask is None
+        y = self.self_attention.attend(y, seen, mask, causal, view.packing, view.positions)
         x = self.self_attention_residual.add(x, y)
 
         y = self.cross_attention_residual.read(x)
-        y = self.cross_attention.attend(y, memory, memory_mask, packing=packing)
+        y = self.cross_attention.attend(y, memory, view.memory_mask, packing=view.packing)
         x = self.cross_attention_residual.add(x, y)
 
         y = self.feed_forward_residual.read(x)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transformer.config import ModelConfig
 from transformer.ids import PAD
-from transformer.model.attention import Attention, KeysValues
+from transformer.model.attention import Attention, KeysValues, Positions
 from transformer.model.dropout import Dropout
-from transformer.model.layers import DecoderLayer, EncoderLayer, FeedForward, make_norm
+from transformer.model.layers import (
+    DecoderLayer,
+    DecoderView,
+    EncoderLayer,
+    FeedForward,
+    make_norm,
+)
 from transformer.model.packing import Packing
 from transformer.model.positions import Learned, Sinusoidal, Unmarked
 
@@ -81,16 +86,19 @@ class Decoder(nn.Module):
     def forward(
         self, x: Tensor, state: DecoderState, packing: Packing | None = None
     ) -> tuple[Tensor, DecoderState]:
-        """Decodes the tokens after those that `state` has seen: (B, T, D) -> (B, T, D).
+        """Decodes the tokens after those that `state` has seen: (B * K, T, D) -> (B * K, T, D).
 
-        With `packing`, which says how x is packed, it is (N, D) -> (N, D).
+        With `packing`, which says how x is packed, it is (N, D) -> (N, D), of K = 1.
         """
-        prefix = []
+        view, after = state.advance(x.size(-2), packing)
+        shape, prefix = x.shape, []
+        if packing is None:
+            x = x.view(len(x) // state.num_hypotheses, -1, x.size(2))  # -> (B, K * T, D)
         for i, layer in enumerate(self.layers):
             before = state.prefix[i] if state.prefix else None
-            x, seen = _run(self, layer, x, before, state.memory[i], state.memory_mask, packing)
+            x, seen = _run(self, layer, x, before, state.memory[i], view)
             prefix.append(seen)
-        return self.norm(x), DecoderState(state.memory, state.memory_mask, prefix)
+        return self.norm(x).view(shape), replace(after, prefix=prefix)
 
 
 def _run(stack: Encoder | Decoder, layer: nn.Module, *args: object):  # type: ignore[no-untyped-def]
@@ -104,30 +112,76 @@ def _run(stack: Encoder | Decoder, layer: nn.Module, *args: object):  # type: ig
 class DecoderState:
     """All that decoding carries from one token to the next; a value, never changed in place.
 
+    It is of B sentences with K hypotheses each, which stand side by side: K = 1 in training and
+    greedy search. What belongs to a sentence is there once. The tokens of all its hypotheses make
+    one sequence of N, and a mask tells which are whose: then hypotheses that change their order, or
+    go on from the same one, need no copies of keys and values.
+
     Attributes:
         memory: for each layer, cross-attention's keys and values of the source, (B, H, S, Dh).
-        memory_mask: bool (B, 1, 1, S), True = a real source token.
-        prefix: for each layer, self-attention's keys and values of the tokens so far; empty at the
-            start.
+        memory_mask: bool (B, 1, 1, S), True = a real source token; None = all are.
+        prefix: for each layer, self-attention's keys and values of the tokens so far,
+            (B, H, N, Dh); empty at the start.
+        length: tokens that each hypothesis has seen.
+        descent: bool (B, K, N), True = a token of the hypothesis; None = K is 1 and all are.
     """
 
     memory: list[KeysValues]
     memory_mask: Tensor | None
     prefix: list[KeysValues]
+    length: int = 0
+    descent: Tensor | None = None
 
     @property
-    def length(self) -> int:
-        """Number of target tokens seen."""
-        return self.prefix[0].length if self.prefix else 0
+    def num_hypotheses(self) -> int:
+        """Hypotheses of each sentence, K."""
+        return 1 if self.descent is None else self.descent.size(1)
 
     def select(self, rows: Tensor) -> DecoderState:
-        """Returns the state of the sentences `rows`, which may repeat (beams) or be left out."""
+        """Returns the state of these of the B * K hypotheses, which may repeat or be left out."""
+        parents = rows // self.num_hypotheses
+        sentences, counts = parents.unique_consecutive(return_counts=True)
+        if not (counts == counts[:1]).all():  # then each hypothesis takes a sentence of its own
+            sentences = parents
+        num = max(1, len(rows) // max(1, len(sentences)))
+        descent = None
+        if self.descent is not None:
+            descent = self.descent.flatten(0, 1)[rows].unflatten(0, (len(sentences), num))
+        elif num > 1:
+            seen = self.prefix[0].length if self.prefix else 0
+            descent = torch.ones(len(sentences), num, seen, dtype=torch.bool, device=rows.device)
+        state = replace(self, descent=descent)
+        all_in_order = torch.arange(len(self.memory[0].keys), device=rows.device)
+        return state if sentences.equal(all_in_order) else state._of_sentences(sentences)
+
+    def _of_sentences(self, sentences: Tensor) -> DecoderState:
+        """Returns this state, whose hypotheses are those of `sentences` already."""
         mask = self.memory_mask
-        return DecoderState(
-            [kv.select(rows) for kv in self.memory],
-            None if mask is None else mask.index_select(0, rows),
-            [kv.select(rows) for kv in self.prefix],
+        return replace(
+            self,
+            memory=[kv.select(sentences) for kv in self.memory],
+            memory_mask=None if mask is None else mask.index_select(0, sentences),
+            prefix=[kv.select(sentences) for kv in self.prefix],
         )
+
+    def advance(
+        self, num_tokens: int, packing: Packing | None = None
+    ) -> tuple[DecoderView, DecoderState]:
+        """Returns what T more tokens of each hypothesis see, and the state after them but for its
+        prefix.
+        """
+        num, after = self.num_hypotheses, replace(self, length=self.length + num_tokens)
+        view = DecoderView(self.memory_mask, None, Positions(self.length, num), packing)
+        if self.descent is None:
+            return view, after
+        own = torch.eye(num, dtype=torch.bool, device=self.descent.device)
+        own = own.repeat_interleave(num_tokens, dim=1).expand(len(self.descent), -1, -1)
+        descent = torch.cat((self.descent, own), dim=2)  # (B, K, N) -> (B, K, N + K * T)
+        mask = descent.repeat_interleave(num_tokens, dim=1)  # -> (B, K * T, N + K * T)
+        if num_tokens > 1:
+            order = torch.arange(num_tokens, device=mask.device).repeat(num)
+            mask[:, :, self.descent.size(2) :] &= order[:, None] >= order
+        return view._replace(prefix_mask=mask[:, None]), replace(after, descent=descent)
 
 
 class Transformer(nn.Module):
@@ -238,7 +292,7 @@ class Transformer(nn.Module):
         a fresh state and the whole target; decoding is the same call with one token.
         """
         x, state = self.decoder(self.tgt_embedding(tgt, state.length), state)
-        return F.linear(x, self.output.weight), state
+        return self.output(x), state
 
     @property
     def num_parameters(self) -> int:

@@ -24,10 +24,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from transformer.config import Config
+from transformer.config import Config, ModelConfig
 from transformer.data.tokenizer import Tokenizer, Tokenizers
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
+from transformer.training.sharding import spread_like
 
 FORMAT = 1
 BEST = "best.safetensors"
@@ -114,7 +115,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], metadata: dict[s
     metadata["digest"] = _digest(tensors, metadata)
     aside = path.with_name(path.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         save_file(tensors, aside, {"transformer": json.dumps(metadata, ensure_ascii=False)})
         aside.chmod(0o666 & ~_umask())
         with aside.open("rb") as file:
@@ -122,12 +123,19 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], metadata: dict[s
         aside.replace(path)
         _sync_folder(path.parent)
     except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         with suppress(OSError):
             aside.unlink(missing_ok=True)
         raise UserError(
-            f"{path}: could not be written: {reason}; checkpoints written before are intact"
+            f"{path}: could not be written: {_reason(error)}; checkpoints written before are intact"
         ) from None
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    """Returns what the system said, without the rest of the library's message."""
+    said = re.search(r"I/O error: (.*?) \(os error", str(error))
+    if said is not None:
+        return said[1]
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _umask() -> int:
@@ -203,9 +211,14 @@ def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def rotate_checkpoints(run_dir: Path, keep: int, best_step: int | None) -> None:
-    """Deletes all but the newest `keep` checkpoints and that of the best step."""
-    for step, path in list_checkpoints(run_dir)[:-keep]:
+def rotate_checkpoints(run_dir: Path, keep: int, best_step: int | None, newest: int) -> None:
+    """Deletes all but the newest `keep` checkpoints and that of the best step.
+
+    Those of steps after `newest`, the one just written, are left alone: they are damaged, or the
+    run would have gone on from them, and must not count as the ones to keep.
+    """
+    steps = [(step, path) for step, path in list_checkpoints(run_dir) if step <= newest]
+    for step, path in steps[:-keep]:
         if step != best_step:
             path.unlink(missing_ok=True)
 
@@ -251,19 +264,37 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     checkpoint = read_checkpoint(find_checkpoint(path))
     tokenizers, config = checkpoint.tokenizers, checkpoint.config
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    try:
-        model = Transformer(config.model, *sizes)
-    except ValueError as error:
-        raise UserError(f"{checkpoint.path}: {error}") from None
-    load_weights(model, checkpoint.weights("ema.") or checkpoint.weights(), checkpoint.path)
+    weights = checkpoint.weights("ema.") or checkpoint.weights()
+    _check_claims(config.model, sizes, weights, checkpoint.path)
+    model = Transformer(config.model, *sizes)
+    load_weights(model, weights, checkpoint.path)
     return LoadedModel(
         model.to(device).eval(), tokenizers, config, checkpoint.step, checkpoint.path
     )
 
 
-@torch.no_grad()
-def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Copies weights into a model; names and shapes must be exactly its own.
+def _check_claims(
+    config: ModelConfig, sizes: tuple[int, int], weights: Mapping[str, Tensor], path: Path
+) -> None:
+    """Makes sure that a file holds the model that its configuration claims, before any memory is
+    taken for it.
+
+    Raises:
+        UserError: it does not.
+    """
+    num_layers = config.num_encoder_layers + config.num_decoder_layers
+    if num_layers > len(weights):
+        raise UserError(f"{path}: claims {num_layers} layers, but holds {len(weights)} weights")
+    try:
+        with torch.device("meta"):
+            claimed = Transformer(config, *sizes)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{path}: its config.model: {error}") from None
+    check_weights(claimed, weights, path)
+
+
+def check_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Makes sure that names and shapes of weights are exactly those of a model.
 
     Raises:
         UserError: a weight is missing, unknown or of another shape.
@@ -279,56 +310,20 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) 
                 f"{path}: weight {name} is {tuple(weights[name].shape)},"
                 f" this model needs {tuple(own[name].shape)}"
             )
-        own[name].copy_(weights[name])
 
 
-def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: x.shape for name, x in weights.items()}
+@torch.no_grad()
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Copies weights into a model; names and shapes must be exactly its own.
+
+    Raises:
+        UserError: as `check_weights`.
+    """
+    check_weights(model, weights, path)
+    for name, p in model.named_parameters():
+        p.copy_(spread_like(weights[name], p))
 
 
 def model_tensors(model: Transformer, prefix: str = "model.") -> dict[str, Tensor]:
     """Returns the weights by name, shared ones once."""
     return {prefix + name: p.detach() for name, p in model.named_parameters()}
-
-
-def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
-    """Writes the mean of the weights of a run's newest checkpoints; returns their steps.
-
-    Each checkpoint gives its moving average if it has one, else its weights.
-
-    Raises:
-        UserError: there is no such run, it has fewer than `last` checkpoints or such as do not go
-            together, or `output` is a folder or one of its checkpoints.
-    """
-    if output.is_dir():
-        raise UserError(
-            f"{output}: is a folder; needs the name of a file, such as {output}/mean.safetensors"
-        )
-    if not run_dir.is_dir():
-        raise UserError(f"{run_dir}: no such run directory")
-    checkpoints = list_checkpoints(run_dir)
-    if len(checkpoints) < last:
-        raise UserError(
-            f"{run_dir}: has {len(checkpoints)} checkpoints, {last} were asked for;"
-            " training.keep_checkpoints says how many a run keeps"
-        )
-    if output.exists() and any(output.samefile(path) for _, path in checkpoints):
-        raise UserError(f"{output}: is a checkpoint of the run, writing would destroy it")
-    total: dict[str, Tensor] = {}
-    for _, path in checkpoints[-last:]:
-        checkpoint = read_checkpoint(path)
-        found = checkpoint.weights("ema.") or checkpoint.weights()
-        if total and _shapes(found) != _shapes(total):
-            raise UserError(f"{path}: holds other weights than the checkpoints before it")
-        for name, x in found.items():
-            total[name] = total[name] + x.double() if name in total else x.double()
-    weights = {f"model.{name}": (x / last).float() for name, x in total.items()}
-    tokenizers = {k: x for k, x in checkpoint.tensors.items() if k.startswith("tokenizer")}
-    steps = [step for step, _ in checkpoints[-last:]]
-    metadata = {
-        "step": steps[-1],
-        "averaged_steps": steps,
-        "config": checkpoint.metadata["config"],
-    }
-    write_checkpoint(output, weights | tokenizers, metadata)
-    return steps

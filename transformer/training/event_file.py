@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard.summary import scalar, text
@@ -25,14 +26,17 @@ class EventFile:
     traceback on a full disk.
 
     Args:
-        folder: where TensorBoard looks; what older files there hold of later steps than
-            `after_step` it then leaves out.
+        folder: where TensorBoard looks. Older files there are cut off where what this run will
+            write anew begins.
         after_step: the step that the run goes on from.
+        validated_step: the last one that it has validated.
     """
 
-    def __init__(self, folder: Path, after_step: int) -> None:
+    def __init__(self, folder: Path, after_step: int, validated_step: int) -> None:
         with suppress(OSError):  # the first event meets it again
             folder.mkdir(exist_ok=True)
+            for path in folder.glob("events.out.tfevents.*"):
+                _cut(path, after_step, validated_step)
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._path = folder / name
         self._works = True
@@ -60,3 +64,25 @@ class EventFile:
             self._works = False
             reason = error.strerror or error
             log.warning("%s: %s; training goes on without TensorBoard", self._path.parent, reason)
+
+
+def _cut(path: Path, after_step: int, validated_step: int) -> None:
+    """Cuts an event file off before the first number or text that the run will write anew, and
+    before an event that a killed process has not finished.
+    """
+    with path.open("r+b") as file:
+        size, end = path.stat().st_size, 0
+        while end < size:
+            length = int.from_bytes(file.read(8), "little")  # then its checksum, the event, another
+            if end + 16 + length > size:
+                break
+            try:
+                event = Event.FromString(file.read(4 + length + 4)[4:-4])
+            except DecodeError:
+                break
+            names = [value.tag for value in event.summary.value]
+            last = after_step if names and names[0].startswith("train/") else validated_step
+            if names and event.step > last:
+                break
+            end = file.tell()
+        file.truncate(end)

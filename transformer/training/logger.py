@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -84,22 +84,32 @@ class Metrics:
 
     Args:
         run_dir: the run.
-        after_step: records of later steps are dropped: the run goes on from here.
+        after_step: the run goes on from here: records of later steps are dropped,
+        validated_step: and those of later validations.
+        check: called before writing; raises `UserError` if the directory is not the run's any more.
 
     Raises:
         UserError: here and when recording: `metrics.jsonl` cannot be written.
     """
 
-    def __init__(self, run_dir: Path, after_step: int) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        after_step: int,
+        validated_step: int,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         from transformer.training.event_file import EventFile
 
+        self._check = check
         self._path = run_dir / "metrics.jsonl"
         with self._writing():
-            kept = [line for line in _lines(self._path) if _step(line) <= after_step]
+            last = {"validation": validated_step}
+            kept = [x for x in _lines(self._path) if _step(x) <= last.get(_kind(x), after_step)]
             aside = self._path.with_name(self._path.name + ".partial")
             aside.write_text("".join(kept), encoding="utf-8")
             aside.replace(self._path)
-        self._events = EventFile(run_dir / "tensorboard", after_step)
+        self._events = EventFile(run_dir / "tensorboard", after_step, validated_step)
 
     def record(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Writes numbers of a kind, such as `train` or `validation`; None stands for no value."""
@@ -115,6 +125,7 @@ class Metrics:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        self._check()
         try:
             yield
         except OSError as error:
@@ -127,15 +138,24 @@ class Metrics:
 def _lines(path: Path) -> list[str]:
     if not path.exists():
         return []
-    return path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return [line + "\n" for line in text.split("\n")[:-1]]  # without one that was cut short
 
 
 def _step(line: str) -> float:
-    """Returns the step of a record; infinity for one that was cut short."""
+    """Returns the step of a record; infinity for what is none."""
     try:
-        return int(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+        return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf
+
+
+def _kind(line: str) -> str:
+    """Returns the kind of a record; nothing for what is none."""
+    try:
+        return str(json.loads(line)["kind"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def clock(seconds: float) -> str:

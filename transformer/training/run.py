@@ -4,56 +4,50 @@ update.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-import shutil
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
+from transformer.allocator import keep_freed_memory
 from transformer.config import Config
-from transformer.config_file import dump_config
+from transformer.data.cache import fingerprint
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
 from transformer.data.tokenizer import Tokenizers
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.precision import choose_precision
-from transformer.training.allocator import keep_freed_memory
 from transformer.training.checkpoint import (
-    BEST,
-    FOLDER,
     Checkpoint,
     find_checkpoint,
-    list_checkpoints,
     load_weights,
     read_checkpoint,
+    rotate_checkpoints,
+)
+from transformer.training.directory import (
+    began_here,
+    delete_run,
+    hold_run,
+    refuse_existing,
+    write_config,
 )
 from transformer.training.distributed import Ranks, start_ranks
-from transformer.training.logger import log, log_to_file
+from transformer.training.environment import (
+    changed_environment,
+    code_version,
+    describe_environment,
+)
+from transformer.training.logger import log
 from transformer.training.max_tokens import choose_max_tokens, keep_max_tokens
+from transformer.training.resuming import (
+    changed_settings,
+    is_complete,
+    newest_checkpoint,
+    refuse_other_data,
+)
 from transformer.training.state import Progress, TrainingState
 from transformer.training.trainer import Trainer
-
-FIXED = (
-    "seed",
-    "init_from",
-    "data.train",
-    "data.max_length",
-    "data.max_ratio",
-    "data.drop_duplicates",
-    "tokenizer",
-    "model",
-    "training.batch_tokens",
-    "training.optimizer",
-    "training.ema_decay",
-)
-"""Settings that a run keeps for good: they say what its updates, weights and optimizer mean."""
-MOST_NAMED = 3
-"""Changed ones that are named in an error before they are only counted."""
 
 
 def train(config: Config, resume: bool = False, overwrite: bool = False) -> None:
@@ -70,66 +64,80 @@ def train(config: Config, resume: bool = False, overwrite: bool = False) -> None
         InterruptedRun: a signal asked to stop; the state is saved.
     """
     run_dir = Path(config.run_dir)
-    with start_ranks(config.training.device) as ranks, hold_run(run_dir, ranks):
-        checkpoint = None
-        with ranks.first_alone():
-            if resume:
-                checkpoint = newest_checkpoint(run_dir)
-            elif not overwrite:
-                _refuse_existing(run_dir)
+    with ExitStack() as stack:
+        ranks = stack.enter_context(start_ranks(config.training.device))
+        hold = None
+        if ranks.is_first:
+            hold = stack.enter_context(hold_run(run_dir))
+        else:
+            log.setLevel(logging.ERROR)  # rank 0 speaks for all
+        if ranks.gather(began_here(run_dir))[0]:
+            resume, overwrite = True, False
+        checkpoint = _find_start(config, resume, overwrite, ranks)
         settled = config
         if checkpoint is not None:
             settled = keep_max_tokens(config, checkpoint.config)
             for line in changed_settings(checkpoint, settled):
                 log.info("%s", line)
-            if checkpoint.step >= config.training.max_steps:
-                steps = f"step {checkpoint.step} of training.max_steps {config.training.max_steps}"
-                log.warning("%s: already done: %s; a larger one goes on", run_dir, steps)
+            if is_complete(checkpoint, config):
+                _say_complete(checkpoint, config)
+                if ranks.is_first:  # it may have died before it did
+                    best_step = Progress.of(checkpoint).best_step
+                    keep = config.training.keep_checkpoints
+                    rotate_checkpoints(run_dir, keep, best_step, checkpoint.step)
                 return
         trainer = _prepare_trainer(settled, checkpoint, ranks)
         with ranks.first_alone():
             if ranks.is_first:
                 if overwrite:
-                    _delete_run(run_dir)
-                _write_config(config)
+                    delete_run(run_dir)
+                write_config(config)
         if ranks.device.type == "cpu":
             keep_freed_memory()
-        trainer.run()
+        if hold is None:
+            trainer.run()
+        else:
+            trainer.run(hold.check)
 
 
-@contextmanager
-def hold_run(run_dir: Path, ranks: Ranks) -> Iterator[None]:
-    """Makes the run directory, keeps other runs out of it, and logs to its train.log.
+def _find_start(config: Config, resume: bool, overwrite: bool, ranks: Ranks) -> Checkpoint | None:
+    """Returns the checkpoint to go on from, the same on all ranks; None = start afresh."""
+    run_dir = Path(config.run_dir)
+    checkpoint = None
+    with ranks.first_alone():
+        if resume:
+            checkpoint = newest_checkpoint(run_dir)
+        elif not overwrite:
+            refuse_existing(run_dir)
+    ranks.agree(
+        {
+            "the configuration": _meaning(config),
+            f"the newest checkpoint in {run_dir}": _name(checkpoint),
+        }
+    )
+    return checkpoint
 
-    Raises:
-        UserError: the directory cannot be written, or another run holds it.
-    """
-    if not ranks.is_first:
-        log.setLevel(logging.ERROR)  # rank 0 speaks for all
-        yield
-        return
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = (run_dir / ".lock").open("a+", encoding="utf-8")
-    except FileExistsError:
-        raise UserError(f"{run_dir}: is a file; run_dir names a folder, new or of a run") from None
-    except OSError as error:
-        raise UserError(f"{run_dir}: cannot be written: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "another process"
-            raise UserError(f"{run_dir}: {holder} is training there; wait or stop it") from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        lock.flush()
-        for folder in (run_dir, run_dir / FOLDER):
-            for left in (*folder.glob("*.partial"), *folder.glob(".tmp*")):
-                left.unlink(missing_ok=True)  # of a process that was killed while it wrote
-        with log_to_file(run_dir / "train.log"):
-            yield
+
+def _say_complete(checkpoint: Checkpoint, config: Config) -> None:
+    log.warning(
+        "%s: already done: step %d of training.max_steps %d; a larger one goes on",
+        config.run_dir,
+        checkpoint.step,
+        config.training.max_steps,
+    )
+
+
+def _meaning(config: Config) -> str:
+    """Returns what tells a configuration from others, apart from what each machine may set."""
+    own = {"data": {"cache_dir", "num_threads"}}
+    return fingerprint(config.model_dump(mode="json", exclude=own))
+
+
+def _name(checkpoint: Checkpoint | None) -> str:
+    """Returns what tells a checkpoint from others, its content included."""
+    if checkpoint is None:
+        return "none"
+    return f"step {checkpoint.step}, digest {checkpoint.metadata['digest'][:12]}"
 
 
 def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> Trainer:
@@ -139,6 +147,14 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
         start = read_checkpoint(find_checkpoint(config.init_from))
     with ranks.first_alone():
         tokenizers, corpus, validation = prepare_data(config, start)
+    ranks.agree(
+        {
+            "the weights to start from": _name(start),
+            "the training data": corpus.digest,
+            "the validation data": validation.digest if validation else "none",
+            "the code": code_version(),
+        }
+    )
     torch.manual_seed(config.seed)
     model = make_model(config, tokenizers)
     if checkpoint is None and start is not None:
@@ -146,9 +162,14 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
         log.info("weights and vocabulary come from %s, step %d", start.path, start.step)
     model.to(ranks.device)
     config = choose_max_tokens(config, model, int(corpus.lengths.max()), ranks)
-    state = TrainingState(model, config)
+    state = TrainingState(model, config, ranks)
     if checkpoint is not None:
         _go_on(state, checkpoint, corpus)
+        precision = choose_precision(config.training.precision, ranks.device)
+        for line in changed_environment(
+            checkpoint.metadata, describe_environment(ranks, precision)
+        ):
+            log.info("%s", line)
     _say_what(config, state.model, corpus, ranks)
     return Trainer(state, corpus, validation, tokenizers, ranks)
 
@@ -156,11 +177,7 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
 def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) -> None:
     """Takes the checkpoint's state, without what was best if that is now measured otherwise."""
     config, before = state.config, checkpoint.config
-    if checkpoint.metadata["data"] != corpus.digest:
-        raise UserError(
-            f"{checkpoint.path}: the training data is not what it was when this run began;"
-            f" start a new run on it with init_from={config.run_dir}"
-        )
+    refuse_other_data(checkpoint, config, corpus.digest)
     state.load(checkpoint)
     log.info("resuming after step %d from %s", checkpoint.step, checkpoint.path)
     measures = [
@@ -221,101 +238,3 @@ def _say_what(config: Config, model: Transformer, corpus: EncodedCorpus, ranks: 
         f"{ranks.size} x {ranks.device.type}",
         choose_precision(config.training.precision, ranks.device),
     )
-
-
-def newest_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """Returns the newest whole checkpoint of a run, naming damaged ones; None if there is none at
-    all.
-
-    Raises:
-        UserError: there are checkpoints, but all are damaged.
-    """
-    checkpoints = list_checkpoints(run_dir)
-    for _, path in reversed(checkpoints):
-        try:
-            checkpoint = read_checkpoint(path)
-            Progress.of(checkpoint)
-            if not isinstance(checkpoint.metadata.get("data"), str):
-                raise UserError(f"{path}: does not say which data it was trained on")
-            return checkpoint
-        except UserError as error:
-            log.warning("%s; trying the one before it", error)
-    if checkpoints:
-        raise UserError(f"{run_dir / FOLDER}: none of {len(checkpoints)} checkpoints can be read")
-    return None
-
-
-def changed_settings(checkpoint: Checkpoint, config: Config) -> list[str]:
-    """Returns a line for each setting that differs from the run so far and is applied from here on.
-
-    Raises:
-        UserError: a setting differs that the run must keep.
-    """
-    before = _flat(checkpoint.config.model_dump(mode="json"))  # of today's settings, by default
-    now = _flat(config.model_dump(mode="json"))
-    lines, refused = [], []
-    for key in before | now:
-        if key == "run_dir" or before.get(key) == now.get(key):
-            continue
-        was, will_be = (_found(values.get(key)) for values in (before, now))
-        if any(key == fixed or key.startswith(fixed + ".") for fixed in FIXED):
-            refused.append(f"{key}: {was} so far, {will_be} now")
-        else:
-            lines.append(f"{key}: {was} so far, {will_be} from here on")
-    if refused:
-        more = len(refused) - MOST_NAMED
-        told = refused[:MOST_NAMED] + ([f"and {more} more"] if more > 0 else [])
-        raise UserError(
-            f"{'; '.join(told)}; a run keeps what it was trained with. Start a new run from these"
-            f" weights with init_from={config.run_dir}"
-        )
-    return lines
-
-
-def _found(value: object) -> str:
-    return "nothing" if value is None else repr(value)
-
-
-def _flat(values: dict, prefix: str = "") -> dict[str, object]:
-    """Returns settings by dotted names; those of sections in a list by its indices."""
-    flat: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, list) and any(isinstance(x, dict) for x in value):
-            value = dict(enumerate(value))
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _own_files(run_dir: Path) -> list[Path]:
-    """Returns what a run has left in its directory, its log apart."""
-    names = (FOLDER, BEST, "metrics.jsonl", "tensorboard")
-    return [path for name in names if (path := run_dir / name).exists()]
-
-
-def _refuse_existing(run_dir: Path) -> None:
-    if _own_files(run_dir):
-        raise UserError(
-            f"{run_dir}: holds a run already; --resume goes on with it, --overwrite deletes it,"
-            " run_dir=OTHER starts beside it"
-        )
-
-
-def _delete_run(run_dir: Path) -> None:
-    for path in _own_files(run_dir):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _write_config(config: Config) -> None:
-    run_dir = Path(config.run_dir)
-    try:
-        aside = run_dir / "config.yaml.partial"
-        aside.write_text(dump_config(config), encoding="utf-8")
-        aside.replace(run_dir / "config.yaml")
-    except OSError as error:
-        raise UserError(f"{run_dir}: cannot be written: {error.strerror}") from None

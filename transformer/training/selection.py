@@ -55,8 +55,8 @@ class Selection:
         if progress.validated_step == progress.step:
             return
         started_at = time.monotonic()
-        with self.state.averaged_weights():
-            found = validator.run(self.state.model)
+        with self.state.translating_model() as model:
+            found = validator.run(model)
         seconds = time.monotonic() - started_at
         progress.seconds += seconds
         progress.validated_step = progress.step

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from transformer.config import Config
 from transformer.data.updates import START, Position
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.training.checkpoint import Checkpoint, load_weights, model_tensors
+from transformer.training.checkpoint import Checkpoint, load_weights
+from transformer.training.distributed import Ranks
 from transformer.training.optimizer import (
     learning_rate,
     make_optimizers,
@@ -24,6 +26,8 @@ from transformer.training.optimizer import (
     takes_flag,
     update_ema,
 )
+from transformer.training.report import Tally
+from transformer.training.sharding import copy_all, own_part, shard, spread_like, whole
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Progress:
         best_step: the step of the best validation.
         best_value: its metric.
         validations_since_best: for early stopping.
+        tally: sums since the last report.
     """
 
     step: int
@@ -47,6 +52,7 @@ class Progress:
     best_step: int | None
     best_value: float | None
     validations_since_best: int
+    tally: Tally = field(default_factory=Tally)
 
     @classmethod
     def none(cls) -> Progress:
@@ -72,9 +78,20 @@ class Progress:
 
 
 class TrainingState:
-    """Model, optimizer, moving average and progress, which a checkpoint holds and gives back."""
+    """Model, optimizer, moving average and progress, which a checkpoint holds and gives back.
 
-    def __init__(self, model: Transformer, config: Config) -> None:
+    Args:
+        model: the whole model, on its device.
+        config: of the run.
+        ranks: whom to spread the model over, if `training.sharding` says so; None = nobody.
+    """
+
+    def __init__(self, model: Transformer, config: Config, ranks: Ranks | None = None) -> None:
+        self.is_sharded = ranks is not None and config.training.sharding == "full"
+        self._whole_model = model
+        if ranks is not None and self.is_sharded:
+            self._whole_model = copy.deepcopy(model).cpu()
+            shard(model, ranks)
         self.model = model
         self.config = config
         self.parameters: list[Tensor] = list(model.parameters())
@@ -107,36 +124,50 @@ class TrainingState:
             elif is_finite:
                 optimizer.step()
         if self.ema is not None:
-            update_ema(self.ema, self.parameters, self.ema_decay, step, is_finite)
+            own_parts = [own_part(x) for x in self.ema], [own_part(p) for p in self.parameters]
+            update_ema(*own_parts, self.ema_decay, step, is_finite)
         return rate
 
     @contextmanager
-    def averaged_weights(self) -> Iterator[None]:
-        """Puts the moving average in the place of the weights until the block ends."""
-        if self.ema is None:
-            yield
-            return
-        own = [p.detach().clone() for p in self.parameters]
-        _copy(self.parameters, self.ema)
-        try:
-            yield
-        finally:
-            _copy(self.parameters, own)
+    def translating_model(self) -> Iterator[Transformer]:
+        """Gives the model that translates until the block ends: whole, and with the moving average
+        in the place of the weights if there is one.
+        """
+        own = [p.detach() for p in self.parameters]
+        if self.is_sharded:
+            model = self._whole_model.to(own[0].device)
+            for target, source in zip(model.parameters(), self.ema or own, strict=True):
+                target.data.copy_(whole(source))
+            try:
+                yield model
+            finally:
+                model.cpu()
+        elif self.ema is None:
+            yield self.model
+        else:
+            own = [p.clone() for p in own]
+            copy_all(self.parameters, self.ema)
+            try:
+                yield self.model
+            finally:
+                copy_all(self.parameters, own)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Returns all tensors of the state by their names in a checkpoint."""
-        tensors = model_tensors(self.model)
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all tensors of the state, whole, by their names in a checkpoint; if the model is
+        spread over the ranks, all of them must ask.
+        """
         for i, (name, p) in enumerate(self.model.named_parameters()):
+            yield f"model.{name}", whole(p.detach())
             optimizer = self._optimizer_of[p]
             for moment in moments(optimizer):
                 if p in optimizer.state:
-                    tensors[f"optimizer.{moment}.{name}"] = optimizer.state[p][moment]
+                    yield f"optimizer.{moment}.{name}", whole(optimizer.state[p][moment])
             if self.ema is not None:
-                tensors[f"ema.{name}"] = self.ema[i]
-        return tensors
+                yield f"ema.{name}", whole(self.ema[i])
 
     def metadata(self) -> dict[str, Any]:
         """Returns step, configuration and progress."""
+        self.progress.tally.settle()
         return {
             "step": self.progress.step,
             "config": self.config.model_dump(mode="json"),
@@ -154,7 +185,7 @@ class TrainingState:
         for i, (name, p) in enumerate(self.model.named_parameters()):
             optimizer = self._optimizer_of[p]
             remembered = {
-                moment: checkpoint.tensor(f"optimizer.{moment}.{name}", p.shape).to(p.device)
+                moment: spread_like(checkpoint.tensor(f"optimizer.{moment}.{name}", p.shape), p)
                 for moment in moments(optimizer)
             }
             step = torch.tensor(float(self.progress.step))
@@ -162,10 +193,4 @@ class TrainingState:
                 step = step.to(p.device)
             optimizer.state[p] = {"step": step, **remembered}
             if self.ema is not None:
-                self.ema[i].copy_(checkpoint.tensor(f"ema.{name}", p.shape))
-
-
-@torch.no_grad()
-def _copy(to: list[Tensor], of: list[Tensor]) -> None:
-    for target, source in zip(to, of, strict=True):
-        target.copy_(source)
+                self.ema[i].copy_(spread_like(checkpoint.tensor(f"ema.{name}", p.shape), p))

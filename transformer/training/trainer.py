@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -21,12 +21,14 @@ from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import Update, iterate_updates
 from transformer.errors import InterruptedRun, UserError
 from transformer.precision import choose_precision
-from transformer.training.distributed import Ranks
+from transformer.training.distributed import LostProcess, Ranks
+from transformer.training.environment import ENVIRONMENT, describe_environment
 from transformer.training.logger import Metrics, clock, log
 from transformer.training.regularization import training_loss
 from transformer.training.report import Report
 from transformer.training.saving import Saver
 from transformer.training.selection import Selection
+from transformer.training.sharding import whole
 from transformer.training.state import TrainingState
 from transformer.training.stopping import StopRequest
 from transformer.training.validation import Validator
@@ -59,10 +61,12 @@ class Trainer:
         self.run_dir = Path(self.config.run_dir)
         self.precision = choose_precision(self.config.training.precision, ranks.device)
         self.stop = StopRequest()
-        self.saver = Saver(state, tokenizers, corpus.digest, ranks)
+        environment = describe_environment(ranks, self.precision)
+        origin = {"data": corpus.digest, ENVIRONMENT: environment}
+        self.saver = Saver(state, tokenizers, origin, ranks)
         self.metrics: Metrics | None = None
         self._unsettled: tuple[int, Tensor, Tensor] | None = None  # step, loss, gradient norm
-        self.report = Report(self.config, state.progress.step)
+        self.report = Report(self.config, state.progress.tally)
         validator = None
         if validation is not None:
             validator = Validator(
@@ -76,9 +80,12 @@ class Trainer:
             return nullcontext()
         return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
 
-    def run(self) -> None:
+    def run(self, check_directory: Callable[[], object] = lambda: None) -> None:
         """Trains until the end, a stop signal, or no further improvement; always leaves a
         checkpoint.
+
+        Args:
+            check_directory: raises `UserError` if the run directory is no longer this run's.
 
         Raises:
             UserError: the loss or its gradient is not finite, or a checkpoint or the metrics could
@@ -86,8 +93,11 @@ class Trainer:
             InterruptedRun: a signal asked to stop; the state is saved.
         """
         progress = self.state.progress
+        self.saver.check_directory = check_directory
         if self.ranks.is_first:
-            self.metrics = Metrics(self.run_dir, progress.step)
+            self.metrics = Metrics(
+                self.run_dir, progress.step, progress.validated_step, check_directory
+            )
         self.state.model.train()
         bar = tqdm(
             total=self.config.training.max_steps,
@@ -108,7 +118,8 @@ class Trainer:
                 self.ranks.size,
             )
 
-        with self.stop.listening(), bar, Prefetcher(updates) as prefetcher:
+        prefetcher = Prefetcher(updates, check=self._check_alone)
+        with self.stop.listening(), bar, prefetcher:
             self._loop(iter(prefetcher), bar)
 
     def _loop(self, updates: Iterator[Update], bar: tqdm) -> None:
@@ -121,7 +132,7 @@ class Trainer:
                 waited_seconds = time.monotonic() - started_at
                 if update is None:
                     break
-                stop = self.update(update)
+                stop = self._update_within_memory(update)
                 seconds = time.monotonic() - started_at
                 progress.seconds += seconds
                 self.report.add(update, seconds, waited_seconds)
@@ -138,7 +149,12 @@ class Trainer:
                     self.saver.save()
             self._settle()
             self.selection.finish(self.metrics)
+        except LostProcess:
+            self._settle()
+            self.saver.save_alone()
+            raise
         except InterruptedRun as interrupted:
+            self._settle()
             self.saver.save()
             log.warning(
                 "stopped by %s after step %d; `transformer resume %s` goes on from there",
@@ -150,6 +166,19 @@ class Trainer:
         self.saver.save()
         self._say_why_done()
 
+    def _update_within_memory(self, update: Update) -> bool:
+        """Does one update; says what would do if the device's memory does not hold it."""
+        try:
+            return self.update(update)
+        except torch.OutOfMemoryError as error:
+            limit = self.config.training.max_tokens
+            raise UserError(
+                f"step {self.state.progress.step + 1}: {self.ranks.device} is out of memory"
+                f" ({str(error).split('. ')[0]}); lower training.max_tokens {limit}, which leaves"
+                " the update as it is, or set training.activation_checkpointing=true"
+                f"{self._what_is_saved()}"
+            ) from None
+
     def update(self, update: Update) -> bool:
         """Does one update, unless its loss or gradient is not finite, and returns whether some rank
         was asked to stop.
@@ -158,6 +187,7 @@ class Trainer:
         when it matters.
 
         Raises:
+            InterruptedRun: a signal asked to stop in the middle of it, in a run of one process.
             UserError: loss or gradient of the update before is not finite; weights and optimizer
                 are as they were before that one.
         """
@@ -166,6 +196,7 @@ class Trainer:
         loss_sum = torch.zeros((), device=self.ranks.device)
         with self.autocast():  # around all, so that weights become bfloat16 once an update
             for number, batch in update.batches:
+                self._check_alone()
                 seed_random(self.config.seed, step, number)
                 batch = batch.to(self.ranks.device)
                 loss = training_loss(state.model, batch, self.config.training)
@@ -173,8 +204,9 @@ class Trainer:
                 loss_sum += loss.detach()
         stop = torch.tensor(float(bool(self.stop)), device=self.ranks.device)
         gradients = [gradient(p) for p in state.parameters]
-        self.ranks.sum([*gradients, loss_sum, stop])
-        norm = torch.nn.utils.get_total_norm(gradients)
+        to_share = [] if state.is_sharded else gradients  # those are shared in the backward pass
+        self.ranks.sum([*to_share, loss_sum, stop])
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
         limit = self.config.training.clip_norm
         if limit is not None:
             torch.nn.utils.clip_grads_with_norm_(state.parameters, limit, norm)
@@ -192,18 +224,23 @@ class Trainer:
         (step, loss, norm), self._unsettled = self._unsettled, None
         if torch.isfinite(loss) and torch.isfinite(norm):
             return
-        saved = f"; the checkpoint of step {self.saver.step} is intact" if self.saver.step else ""
         raise UserError(
             f"step {step}: the loss is {loss.item():g}, the norm of its gradient {norm.item():g};"
             " stopped before the update. Try a lower training.learning_rate, more"
-            f" training.warmup_steps, training.clip_norm=1 or model.norm_first=true{saved}"
+            f" training.warmup_steps, training.clip_norm=1 or model.norm_first=true"
+            f"{self._what_is_saved()}"
         )
 
+    def _what_is_saved(self) -> str:
+        step = self.saver.step
+        return f"; the checkpoint of step {step} is intact" if step else ""
+
     def _report(self) -> None:
-        line, numbers = self.report.take(self.state.progress.position.epoch)
-        if self.ranks.is_first and self.metrics is not None:
+        step = self.state.progress.step
+        line, numbers = self.report.take(step, self.state.progress.position.epoch)
+        if self.metrics is not None:
             log.info("%s", line)
-            self.metrics.record("train", self.state.progress.step, numbers)
+            self.metrics.record("train", step, numbers)
 
     def _say_why_done(self) -> None:
         progress, training = self.state.progress, self.config.training
@@ -215,9 +252,16 @@ class Trainer:
             why = f"training.max_epochs {training.max_epochs} reached"
         log.info("done after step %d (%s): %s", progress.step, clock(progress.seconds), why)
 
+    def _check_alone(self) -> None:
+        """Lets a signal end the wait for data, or an update, in a run of one process; several stop
+        together, after an update.
+        """
+        if self.ranks.size == 1:
+            self._check()
+
     def _check(self) -> None:
-        """Lets a signal end a validation, in a run of one process; several finish it together."""
-        if self.stop.signal_number is not None and self.ranks.size == 1:
+        """Lets a signal end a validation."""
+        if self.stop.signal_number is not None:
             raise InterruptedRun(self.stop.signal_number)
 
 

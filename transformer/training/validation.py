@@ -5,8 +5,8 @@ shared among the ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -16,8 +16,9 @@ from transformer.config import Config
 from transformer.data.batching import collate, micro_batches
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
-from transformer.decoding.search import SearchOptions
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.translator import Translator
+from transformer.errors import InterruptedRun
 from transformer.evaluation import evaluate
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks
@@ -83,7 +84,11 @@ class Validator:
         self.check = check
 
     def run(self, model: Transformer) -> Validation:
-        """Validates; all ranks get the same result."""
+        """Validates; all ranks get the same result.
+
+        Raises:
+            InterruptedRun: on all ranks, if one of them was asked to stop.
+        """
         was_training = model.training
         model.eval()
         try:
@@ -98,14 +103,27 @@ class Validator:
     def _loss(self, model: Transformer) -> float:
         total = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
         parts = micro_batches(self.corpus.lengths, self.config.training.micro_batch_tokens)
-        for indices in parts[self.ranks.rank :: self.ranks.size]:
-            self.check()
-            batch = collate(*self.corpus.ids(indices)).to(self.ranks.device)
-            with self.autocast():
-                loss = batch_loss(model, batch).double()
-            total += torch.stack((loss, loss.new_tensor(batch.num_tokens)))
+        with self._interrupted_together():
+            for indices in parts[self.ranks.rank :: self.ranks.size]:
+                self.check()
+                batch = collate(*self.corpus.ids(indices)).to(self.ranks.device)
+                with self.autocast():
+                    loss = batch_loss(model, batch).double()
+                total += torch.stack((loss, loss.new_tensor(batch.num_tokens)))
         self.ranks.sum([total])
         return (total[0] / total[1].clamp(min=1)).item()
+
+    @contextmanager
+    def _interrupted_together(self) -> Iterator[None]:
+        """Ends a part of the validation on all ranks if one of them was asked to stop in it."""
+        asked = 0
+        try:
+            yield
+        except InterruptedRun as interrupted:
+            asked = interrupted.signal_number
+        asked = max(self.ranks.gather(asked))
+        if asked:
+            raise InterruptedRun(asked)
 
     def _with_translations(self, model: Transformer, loss: float) -> Validation:
         options = SearchOptions.from_config(self.config.decoding)
@@ -118,7 +136,7 @@ class Validator:
             check=self.check,
         )
         mine = np.arange(self.ranks.rank, len(self.corpus), self.ranks.size)
-        with self.autocast():
+        with self._interrupted_together(), self.autocast():
             share = translator.translate(self.corpus.texts(mine)[0])
         outputs = [""] * len(self.corpus)
         for rank, texts in enumerate(self.ranks.gather(share)):

@@ -1,0 +1,191 @@
+"""What `transformer translate` can do beyond a line in and a line out."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from small_task import Command
+
+from transformer.training.checkpoint import BEST, read_checkpoint, write_checkpoint
+
+LINES = ["a b ab", "", "c d", "gfe a", "b b b"]
+TEXT = "".join(line + "\n" for line in LINES).encode()
+
+
+def jsonl(*values: object) -> bytes:
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
+def test_json_lines_say_what_plain_lines_say_and_more(trained_run: Path, command: Command) -> None:
+    requests = [{"id": [i], "text": line} for i, line in enumerate(LINES)]
+    asked = ("translate", trained_run, "--n-best", 3, "--beam-size", 4)
+    done = command(*asked, "--format", "jsonl", "--alignments", "soft", input=jsonl(*requests))
+    assert done.status == 0
+    plain = [line.split("\t") for line in command(*asked, input=TEXT).lines]
+    found = [json.loads(line) for line in done.lines]
+    assert [value["id"] for value in found] == [[i] for i in range(len(LINES))]
+    for line, value, rows in zip(LINES, found, zip(*[iter(plain)] * 3, strict=True), strict=True):
+        every = [value, *value["alternatives"]]
+        assert [each["text"] for each in every] == [text for _, text in rows]
+        for each, (score, _) in zip(every, rows, strict=True):
+            assert each["score"] == pytest.approx(float(score), abs=1e-4)
+            assert len(each["tokens"]) == len(each["log_probs"])
+            if line:
+                mean = sum(each["log_probs"]) / len(each["log_probs"])
+                assert each["score"] == pytest.approx(mean, abs=1e-5)
+                assert each["tokens"][-1] == "</s>"
+            assert len(each["weights"]) == len(each["text"].split())
+            assert all(len(row) == len(line.split()) for row in each["weights"])
+            for i, j in each["alignment"]:
+                assert each["weights"][j][i] == max(each["weights"][j])
+
+
+def test_a_line_that_is_no_request_ends_the_command_after_those_before_it(
+    trained_run: Path, command: Command
+) -> None:
+    text = jsonl({"text": "a b"}, {"text": "a b", "prefx": "c"})
+    done = command("translate", trained_run, "--format", "jsonl", input=text)
+    assert done.status == 1
+    assert "standard input:2: prefx: no such key; did you mean prefix?" in done.error
+    assert "Traceback" not in done.error
+
+
+def test_alignments_stand_behind_each_translation_and_are_those_of_align(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_bytes(TEXT)
+    done = command("translate", trained_run, "--alignments", "hard", input=TEXT)
+    rows = [line.split("\t") for line in done.lines]
+    assert [text for text, _ in rows] == command("translate", trained_run, input=TEXT).lines
+    (tmp_path / "target").write_text("".join(text + "\n" for text, _ in rows))
+    sides = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    aligned = command("align", trained_run, *sides)
+    assert aligned.status == 0
+    assert aligned.lines == [pairs for _, pairs in rows]
+    for line, (text, pairs) in zip(LINES, rows, strict=True):
+        for pair in pairs.split():
+            i, j = map(int, pair.split("-"))
+            assert i < len(line.split())
+            assert j < len(text.split())
+    soft = command("align", trained_run, *sides, "--soft", "--layer", 1)
+    weights = [float(pair.split(":")[1]) for pair in soft.lines[0].split()]
+    assert sum(weights) <= len(rows[0][0].split()) + 0.01 * len(weights)
+
+
+def test_a_layer_that_is_not_there_is_refused(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "x").write_text("a\n")
+    sides = ("--source", tmp_path / "x", "--target", tmp_path / "x")
+    done = command("align", trained_run, *sides, "--layer", 2)
+    assert (done.status, done.output) == (1, b"")
+    assert "layer 2: the decoder has layers 1 to 1" in done.error
+
+
+def test_samples_are_the_same_in_other_batches_and_differ_by_seed(
+    trained_run: Path, command: Command
+) -> None:
+    sampled = ("translate", trained_run, "--sample", 4, "--top-p", 0.95)
+    one, other = (
+        command(*sampled, "--seed", 5, "--batch-tokens", size, input=TEXT) for size in (3, 500)
+    )
+    assert len(one.lines) == 4 * len(LINES)
+    assert [x.split("\t")[1] for x in one.lines] == [x.split("\t")[1] for x in other.lines]
+    assert command(*sampled, "--seed", 6, input=TEXT).lines != one.lines
+    cold = command("translate", trained_run, "--sample", 1, "--temperature", 0, input=TEXT)
+    assert cold.lines == command("translate", trained_run, "--beam-size", 1, input=TEXT).lines
+
+
+def test_minimum_bayes_risk_gives_one_line_for_each(trained_run: Path, command: Command) -> None:
+    for candidates in (("--sample", 8), ("--n-best", 5)):
+        done = command("translate", trained_run, *candidates, "--mbr", "chrf", input=TEXT)
+        assert done.status == 0
+        assert len(done.lines) == len(LINES)
+        every = command("translate", trained_run, *candidates, input=TEXT)
+        texts = [line.split("\t")[1] for line in every.lines]
+        num = candidates[1]
+        for i, line in enumerate(done.lines):
+            assert line in texts[i * num : (i + 1) * num]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (("--temperature", 2), 2, "--temperature goes with --sample"),
+        (("--sample", 2, "--top-p", 1.5), 1, "--top-p 1.5"),
+        (("--sample", 0), 2, "--sample"),
+        (("--format", "xml"), 2, "xml"),
+        (("--mbr", "meteor"), 2, "meteor"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_before_any_line(
+    trained_run: Path, command: Command, options: tuple, status: int, message: str
+) -> None:
+    done = command("translate", trained_run, *options, input=b"a\n")
+    assert (done.status, done.output) == (status, b"")
+    assert message in done.error
+    assert "Traceback" not in done.error
+
+
+def test_long_lines_are_split_at_sentence_ends_when_asked_to_be(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    model = tmp_path / "x.safetensors"
+    trained = read_checkpoint(trained_run / BEST)
+    trained.metadata["config"]["data"]["max_length"] = 8
+    write_checkpoint(model, trained.tensors, trained.metadata)
+    sentences = ["Ab bc.", "Cd de.", "Ef ga fe."]
+    done = command("translate", model, "--split-sentences", input=" ".join(sentences).encode())
+    alone = command("translate", model, input="\n".join(sentences).encode())
+    assert done.lines == [" ".join(alone.lines)]
+    assert "lines split at the ends of their sentences: 1" in done.error
+
+
+@contextmanager
+def on_terminal(*command: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Starts a process on a terminal of its own; one that hangs is ended after a minute."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [str(x) for x in command], stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
+    )
+    os.close(theirs)
+    timer = threading.Timer(60, process.kill)
+    timer.start()
+    try:
+        yield process, ours
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read_until(terminal: int, end: bytes) -> bytes:
+    seen = b""
+    while not seen.endswith(end):
+        seen += os.read(terminal, 1)
+    return seen
+
+
+def test_on_a_terminal_it_asks_for_a_line_and_answers_before_it_asks_again(
+    trained_run: Path, command: Command
+) -> None:
+    expected = command("translate", trained_run, input=b"a b ab\nc d\n").lines
+    translate = (sys.executable, "-m", "transformer", "translate", trained_run)
+    with on_terminal(*translate) as (process, terminal):
+        assert b"Ctrl-D ends" in read_until(terminal, b"xx> ")
+        for line, translation in zip((b"a b ab", b"c d"), expected, strict=True):
+            os.write(terminal, line + b"\n")
+            shown = read_until(terminal, b"xx> ").decode()
+            assert translation in shown.replace("\r", "").split("\n")
+        os.write(terminal, b"\x04")
+        assert process.wait(30) == 0

@@ -1,0 +1,147 @@
+"""From a line to what is searched at once, and back: mostly that is the whole line, of a long one
+it may be each sentence.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from transformer.data.tokenizer import Tokenizers
+from transformer.decoding.ensemble import normalize
+from transformer.decoding.request import Request
+from transformer.decoding.results import NONE, Alignment, Translation
+from transformer.decoding.sentences import split_sentences
+from transformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is searched at once, as tokens.
+
+    Attributes:
+        src: the source, its end of sentence last; that alone if it is blank.
+        prefix: what the translation begins with.
+        must_contain: sequences that it contains.
+        must_not_contain: sequences that it does not contain.
+        gap: the space between this part and the next one.
+    """
+
+    src: list[int]
+    prefix: list[int]
+    must_contain: list[list[int]]
+    must_not_contain: list[list[int]]
+    gap: str = ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to translate."""
+        return len(self.src) == 1
+
+
+def to_parts(
+    requests: Sequence[Request], tokenizers: Tokenizers, first: int, longest: int | None
+) -> list[list[Part]]:
+    """Returns the parts of each line.
+
+    Args:
+        requests: the lines.
+        tokenizers: the vocabularies.
+        first: number of the first line, for errors.
+        longest: most source tokens of a part; a line of more is split at its sentence ends, unless
+            its translation must contain something, which might belong to any of them. None = lines
+            are not split.
+
+    Raises:
+        UserError: a tag is no symbol of the source vocabulary; the line is named by its number.
+    """
+    plain = tokenizers.source.encode([request.text.strip() for request in requests])
+    found = []
+    for number, (request, src) in enumerate(zip(requests, plain, strict=True), first):
+        if request.tag:
+            _check_tag(request.tag, tokenizers, number)
+        whole = _part(request, src, tokenizers)
+        if longest is None or len(whole.src) <= longest or request.must_contain:
+            found.append([whole])
+            continue
+        parts = []
+        for i, (sentence, gap) in enumerate(split_sentences(request.text.strip())):
+            prefix = "" if i else request.prefix
+            one = replace(request, text=sentence, prefix=prefix)
+            src = tokenizers.source.encode([sentence])[0]
+            parts.append(replace(_part(one, src, tokenizers), gap=gap))
+        found.append(parts)
+    return found
+
+
+def _check_tag(tag: str, tokenizers: Tokenizers, number: int) -> None:
+    symbols = tokenizers.source.symbols
+    if tag not in symbols:
+        there = f"it has {', '.join(symbols)}" if symbols else "it has none"
+        raise UserError(
+            f"line {number:,}: tag {tag}: no symbol of the source vocabulary; {there}"
+            " (tokenizer.user_symbols)"
+        )
+
+
+def _part(request: Request, src: list[int], tokenizers: Tokenizers) -> Part:
+    """Returns a line as one part; `src` is its text without a tag."""
+    if request.tag and len(src) > 1:
+        src = tokenizers.source.encode([f"{request.tag} {request.text.strip()}"])[0]
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [ids[:-1] for ids in tokenizers.target.encode([text.strip() for text in texts])]
+
+    (prefix,) = encode([request.prefix]) if request.prefix else ([],)
+    return Part(src, prefix, encode(request.must_contain), encode(request.must_not_contain))
+
+
+def join(
+    parts: Sequence[Part],
+    found: Sequence[Sequence[Translation]],
+    length_penalty: float,
+    sampled: bool,
+) -> list[Translation]:
+    """Returns the translations of a line, as many as of each of its parts.
+
+    Those of samples are joined by their numbers; of those that were searched for, the combinations
+    with the best scores are taken. The tokens are those of the parts one after the other, the end
+    of each included.
+    """
+    joined, num, gap = list(found[0]), len(found[0]), parts[0].gap
+    for part, others in zip(parts[1:], found[1:], strict=True):
+        if sampled:
+            pairs = zip(joined, others, strict=True)
+            joined = [_concatenate(a, b, gap, length_penalty) for a, b in pairs]
+        else:
+            every = (_concatenate(*pair, gap, length_penalty) for pair in product(joined, others))
+            joined = heapq.nlargest(num, every, key=lambda t: t.score)
+        gap = part.gap
+    return joined
+
+
+def _concatenate(a: Translation, b: Translation, gap: str, length_penalty: float) -> Translation:
+    if NONE.score in (a.score, b.score):
+        return NONE
+    log_probs = a.log_probs + b.log_probs
+    score = normalize(sum(log_probs), max(1, len(log_probs)), length_penalty)
+    return Translation(
+        a.text + gap + b.text,
+        score,
+        a.ids + b.ids,
+        log_probs,
+        a.finished and b.finished,
+        _concatenate_alignments(a.alignment, b.alignment),
+    )
+
+
+def _concatenate_alignments(a: Alignment | None, b: Alignment | None) -> Alignment | None:
+    """Returns the alignment of two parts, whose words have nothing to do with each other."""
+    if a is None or b is None:
+        return None
+    before, after = a.num_source_words, b.num_source_words
+    rows = [(*row, *[0.0] * after) for row in a.weights]
+    rows += [(*[0.0] * before, *row) for row in b.weights]
+    return Alignment(tuple(rows), a.unaligned + b.unaligned, before + after)

@@ -1,0 +1,93 @@
+"""A line to translate, with what holds for it alone; and its form in JSON."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+
+from transformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line to translate, and what holds for it alone.
+
+    Attributes:
+        text: the line.
+        prefix: text that its translation begins with.
+        must_contain: texts that its translation contains.
+        must_not_contain: texts that its translation does not contain.
+        tag: a symbol of the source vocabulary that is put before the line, such as `<2de>`.
+        id: comes back with the translation; anything.
+    """
+
+    text: str
+    prefix: str = ""
+    must_contain: tuple[str, ...] = ()
+    must_not_contain: tuple[str, ...] = ()
+    tag: str = ""
+    id: object = None
+
+
+KEYS = [field.name for field in fields(Request)]
+LISTS = ("must_contain", "must_not_contain")
+
+
+def read_requests(lines: Iterable[str], name: str) -> Iterator[Request]:
+    """Yields the request that each line of JSON holds.
+
+    Args:
+        lines: one JSON object each, with the names of `Request` as keys.
+        name: what errors call their origin.
+
+    Raises:
+        UserError: a line is no such object; it is named by its number, counted from 1.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _request(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{name}:{number}: not JSON: {error.msg} at character {error.pos + 1};"
+                ' a line is an object such as {"text": "a line to translate"}'
+            ) from None
+        except ValueError as error:
+            raise UserError(f"{name}:{number}: {error}") from None
+
+
+def _request(value: object) -> Request:
+    if not isinstance(value, dict):
+        raise ValueError(f"an object with the key text is needed, not {_kind(value)}")
+    for key in value:
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(KEYS)}"
+            raise ValueError(f"{key}: no such key{hint}")
+    given = {key: _checked(key, x) for key, x in value.items() if x is not None}
+    if "text" not in given:
+        raise ValueError("the key text is missing")
+    return Request(**given)  # type: ignore[arg-type]
+
+
+def _checked(key: str, value: object) -> object:
+    """Returns the value of a key in the type that `Request` has for it."""
+    if key == "id":
+        return value
+    if key not in LISTS:
+        if not isinstance(value, str):
+            raise ValueError(f"{key}: a string is needed, not {_kind(value)}")
+        if "\n" in value:
+            raise ValueError(f"{key}: holds a line break, which a line cannot")
+        return value
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(x, str) and x.strip() for x in texts):
+        raise ValueError(f"{key}: a list of strings that are not blank is needed")
+    return tuple(texts)
+
+
+def _kind(value: object) -> str:
+    """Returns what JSON calls a value's type."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+    return "null" if value is None else names.get(type(value), "a number")

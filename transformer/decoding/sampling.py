@@ -1,0 +1,206 @@
+"""Sampling: translations drawn at random as the model's probabilities say.
+
+A draw adds Gumbel noise to the log-probabilities and takes the greatest sum, which draws from their
+distribution (Maddison et al. 2014). The noise of a token is a hash of (seed, source ids, number of
+the sample, position, token). So a sample depends neither on batch nor order nor neighbours: equal
+lines get equal samples, and other ones come with another seed or by asking for more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer.decoding.beams import Hypothesis
+from transformer.decoding.ensemble import Decodes, mean_probability, normalize
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.sampling_options import SamplingOptions
+from transformer.ids import BOS, EOS, PAD
+from transformer.precision import widen
+
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+"""Steps of splitmix64: 2^64 / golden ratio, as a signed number."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The translations that are not complete yet, R of them, all of the same length.
+
+    Attributes:
+        ids: from the beginning of sentence on, (R, T + 1).
+        log_probs: of each token after that, (R, T).
+        keys: decides the draws of each, (R,).
+        places: number of the translation among all, (R,).
+        forced: tokens that it begins with, padded, (R, P).
+        fewest: tokens before the end of sentence may come, (R,).
+        most: tokens after which it must come, (R,).
+    """
+
+    ids: Tensor
+    log_probs: Tensor
+    keys: Tensor
+    places: Tensor
+    forced: Tensor
+    fewest: Tensor
+    most: Tensor
+
+    def select(self, rows: Tensor) -> Draws:
+        """Returns some of the translations."""
+        return Draws(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+@torch.inference_mode()
+def sample(
+    models: Sequence[Decodes],
+    src: Tensor,
+    options: SearchOptions,
+    sampling: SamplingOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Draws translations of source sentences (B, S), for each in the order of their numbers.
+
+    Args:
+        models: several make an ensemble: their probabilities are averaged.
+        src: source ids, each with its end of sentence.
+        options: limits of length, which count what follows a prefix, and the length penalty.
+        sampling: how many, and how to draw.
+        prefixes: tokens that each sentence's translations begin with; they are not drawn.
+
+    Log-probabilities and scores are those of the model itself, whatever temperature, `top_k` and
+    `top_p` make of them for the draws: forced scoring gives the same.
+    """
+    if not len(src):
+        return []
+    draws = _start(src, options, sampling, prefixes)
+    rows = torch.arange(len(src), device=src.device).repeat_interleave(sampling.sample)
+    states: list[Any] = [model.start(src).select(rows) for model in models]
+    found: dict[int, Hypothesis] = {}
+    while len(draws.places):
+        last = draws.ids[:, -1:]
+        answers = [model.decode(last, state) for model, state in zip(models, states, strict=True)]
+        log_probs = mean_probability([widen(x[:, -1]).log_softmax(-1) for x, _ in answers])
+        draws, cut = _extend(draws, log_probs, sampling)
+        ended = draws.ids[:, -1] == EOS
+        for row in ended.nonzero()[:, 0].tolist():
+            found[int(draws.places[row])] = _hypothesis(draws, row, cut, options)
+        stay = (~ended).nonzero()[:, 0]
+        draws = draws.select(stay)
+        states = [state if len(stay) == len(ended) else state.select(stay) for _, state in answers]
+    every = [found[place] for place in range(len(rows))]
+    return [every[i : i + sampling.sample] for i in range(0, len(every), sampling.sample)]
+
+
+def _start(
+    src: Tensor,
+    options: SearchOptions,
+    sampling: SamplingOptions,
+    prefixes: Sequence[Sequence[int]] | None,
+) -> Draws:
+    """Returns the translations before their first token."""
+    limits, keys, forced = [], [], []
+    for i, row in enumerate(src.tolist()):
+        ids = [token for token in row if token not in (PAD, EOS)]
+        prefix = list(prefixes[i]) if prefixes is not None else []
+        bounds = [limit + len(prefix) for limit in options.limits(len(ids))]
+        for number in range(sampling.sample):
+            keys.append(_key(sampling.seed, ids, number))
+            limits.append(bounds)
+            forced.append(prefix)
+    width = max(map(len, forced))
+    padded = [[*prefix, *[PAD] * (width - len(prefix))] for prefix in forced]
+    device, num_rows = src.device, len(keys)
+    bounds_of = torch.tensor(limits, device=device)
+    return Draws(
+        torch.full((num_rows, 1), BOS, device=device),
+        torch.zeros(num_rows, 0, device=device),
+        torch.tensor(keys, device=device),
+        torch.arange(num_rows, device=device),
+        torch.tensor(padded, dtype=torch.long, device=device).view(num_rows, width),
+        bounds_of[:, 0],
+        bounds_of[:, 1],
+    )
+
+
+def _key(seed: int, ids: Sequence[int], number: int) -> int:
+    """Returns 64 bits that decide all draws of one sample of one sentence."""
+    text = f"{seed} {number} {' '.join(map(str, ids))}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
+
+
+def _extend(draws: Draws, log_probs: Tensor, sampling: SamplingOptions) -> tuple[Draws, Tensor]:
+    """Adds a token to each translation; tells also which were cut at their limit: (R,)."""
+    length = draws.log_probs.size(1)
+    allowed = log_probs.clone()
+    allowed[:, [PAD, BOS]] = -math.inf
+    allowed[:, EOS].masked_fill_(length < draws.fewest, -math.inf)
+    position = torch.full_like(draws.keys, length + 1)
+    tokens = draw(allowed, _mix(draws.keys + position * GOLDEN), sampling)
+    cut = (length >= draws.most) & (tokens != EOS)
+    tokens = tokens.masked_fill(cut, EOS)
+    if length < draws.forced.size(1):
+        forced = draws.forced[:, length]
+        tokens = torch.where(forced == PAD, tokens, forced)
+        cut &= forced == PAD
+    chosen = log_probs.gather(1, tokens[:, None])
+    ids = torch.cat((draws.ids, tokens[:, None]), dim=1)
+    logs = torch.cat((draws.log_probs.to(chosen.dtype), chosen), dim=1)
+    rest = (draws.keys, draws.places, draws.forced, draws.fewest, draws.most)
+    return Draws(ids, logs, *rest), cut
+
+
+def _hypothesis(draws: Draws, row: int, cut: Tensor, options: SearchOptions) -> Hypothesis:
+    log_probs = draws.log_probs[row].tolist()
+    score = normalize(math.fsum(log_probs), len(log_probs), options.length_penalty)
+    return Hypothesis(draws.ids[row, 1:].tolist(), score, log_probs, not bool(cut[row]))
+
+
+def draw(log_probs: Tensor, keys: Tensor, sampling: SamplingOptions) -> Tensor:
+    """Draws a token from each row of log-probabilities (R, V): (R,).
+
+    The temperature comes first, then `top_k` (Fan et al. 2018), then `top_p` of what that left
+    (Holtzman et al. 2020). At temperature 0 it is the most probable token.
+
+    Args:
+        log_probs: -inf is never drawn; need not be normalised.
+        keys: 64 bits for each row, (R,).
+        sampling: how to draw.
+    """
+    if sampling.temperature == 0:
+        return log_probs.argmax(-1)
+    scores = (log_probs / sampling.temperature).log_softmax(-1)
+    tokens = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
+    if 0 < sampling.top_k < scores.size(1) or sampling.top_p < 1:
+        scores, tokens = scores.topk(min(sampling.top_k or scores.size(1), scores.size(1)))
+    if sampling.top_p < 1:
+        probs = scores.softmax(-1)
+        before = probs.cumsum(-1) - probs  # of the tokens that are more probable
+        before[:, 0] = 0
+        scores = scores.masked_fill(before >= sampling.top_p, -math.inf)
+    best = (scores + gumbel(keys[:, None], tokens)).argmax(-1, keepdim=True)
+    return tokens.gather(1, best)[:, 0]
+
+
+def gumbel(keys: Tensor, numbers: Tensor) -> Tensor:
+    """Returns noise with the standard Gumbel distribution, a function of key and number alone."""
+    bits = _mix(keys + (numbers + 1) * GOLDEN)
+    wide = torch.float32 if bits.device.type == "mps" else torch.float64
+    uniform = (_shift(bits, 11).to(wide) + 0.5) * 2.0**-53  # never 0; 1 only in float32
+    return -(-uniform.clamp(max=1 - torch.finfo(wide).eps).log()).log()
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Mixes 64 bits thoroughly: the output function of splitmix64 (Steele et al. 2014)."""
+    x = (x ^ _shift(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ _shift(x, 27)) * (0x94D049BB133111EB - 2**64)
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, num_bits: int) -> Tensor:
+    """Shifts to the right and fills with zeros, where `>>` alone fills with the sign."""
+    return (x >> num_bits) & ((1 << (64 - num_bits)) - 1)

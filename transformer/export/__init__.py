@@ -1,0 +1,1 @@
+"""A model in the form that other engines read."""
