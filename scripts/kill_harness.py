@@ -2,6 +2,7 @@
 
     python scripts/kill_harness.py --kills 50 --seed 1
     python scripts/kill_harness.py --kills 50 --signal SIGTERM
+    python scripts/kill_harness.py --kills 50 --processes 2
     python scripts/kill_harness.py --each-file-operation
 
 A small run (dropout, subword sampling, a moving average, validation, early stopping) is trained
@@ -14,6 +15,8 @@ Every killed run must leave what the undisturbed one left: the same checkpoints 
 the same best model, the same mean of the newest checkpoints, and records in metrics.jsonl and
 TensorBoard that are equal in all but times, each step once. Exit status 1 if one does not. A signal
 that asks to stop, such as SIGTERM, leaves a checkpoint of its own; then the last one is compared.
+Of several processes one at random is killed; the first then saves if it can, and again the last
+checkpoint is compared.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from collections import Counter
 from pathlib import Path
 
 from kill_comparison import differences
-from kill_lives import PHASES, Killer, Life, Moment, live, preload, write_task
+from kill_lives import Life, live, preload, write_task
+from kill_moments import PHASES, Killer, Moment
 
 FIRST_TIME_ONLY = ("data preparation", "tokenizer training")
 """Phases that a run passes once, since what they make is kept."""
@@ -44,7 +48,11 @@ def shuffled_phases(rng: random.Random) -> list[str]:
 
 
 def kill_at_random(
-    task: Path, seconds: dict[str, float], rng: random.Random, signal_number: int
+    task: Path,
+    seconds: dict[str, float],
+    rng: random.Random,
+    signal_number: int,
+    num_processes: int,
 ) -> list[Life]:
     """Trains a run that is killed in one phase after the other; returns its lives but the last.
 
@@ -53,6 +61,7 @@ def kill_at_random(
         seconds: how long each phase takes, undisturbed.
         rng: decides the moments.
         signal_number: what kills.
+        num_processes: that train together.
     """
 
     def moment(phase: str) -> Moment:
@@ -63,36 +72,39 @@ def kill_at_random(
     for phase in shuffled_phases(rng):
         # A phase that does not come again is replaced by an update.
         moments = (moment(phase), moment("updates"))
-        lives.append(live(task, Killer(moments, signal_number=signal_number)))
+        rank = rng.randrange(num_processes)
+        killer = Killer(moments, signal_number=signal_number, rank=rank)
+        lives.append(live(task, killer, num_processes))
         if not lives[-1].was_killed:
             return lives[:-1]
-    live(task)
+    live(task, num_processes=num_processes)
     return lives
 
 
 def random_kills(
-    folder: Path, num_kills: int, seed: int, signal_number: int
+    folder: Path, num_kills: int, seed: int, signal_number: int, num_processes: int
 ) -> tuple[list[Life], list[str]]:
     """Returns the lives that ended by a signal, and what was lost by them."""
     reference = write_task(folder / "undisturbed")
-    life = live(reference)
+    life = live(reference, num_processes=num_processes)
+    own_steps = signal_number != signal.SIGKILL or num_processes > 1
     rng, lives, lost, run = random.Random(seed), list[Life](), list[str](), 0
     while len(lives) < num_kills:
         run += 1
         task = write_task(folder / f"run-{run}")
-        lives += kill_at_random(task, life.phase_seconds, rng, signal_number)
-        found = differences(reference, task, own_steps=signal_number != signal.SIGKILL)
+        lives += kill_at_random(task, life.phase_seconds, rng, signal_number, num_processes)
+        found = differences(reference, task, own_steps)
         lost += [f"run {run}: {text}" for text in found]
         print(f"run {run}: {len(lives)} kills so far", file=sys.stderr, flush=True)
     return lives, lost
 
 
-def kills_at_file_operations(folder: Path) -> tuple[list[Life], list[str]]:
-    """Kills a run before its first file operation, another before its second, and so on."""
+def kills_at_file_operations(folder: Path, stride: int) -> tuple[list[Life], list[str]]:
+    """Kills a run before its first file operation, another `stride` operations later, and so on."""
     reference = write_task(folder / "undisturbed", max_steps=8)
     live(reference)
     lives, lost = list[Life](), list[str]()
-    for operation in range(1, 10_000):
+    for operation in range(1, 10_000, stride):
         task = write_task(folder / f"operation-{operation}", max_steps=8)
         life = live(task, Killer(operation=operation))
         if not life.was_killed:
@@ -120,17 +132,19 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50, help="fewest kills at random moments")
     parser.add_argument("--seed", type=int, default=1, help="decides the moments")
     parser.add_argument("--each-file-operation", action="store_true", help="instead of at random")
+    parser.add_argument("--stride", type=int, default=1, help="only each so manyth of these")
     signals = ["SIGKILL", "SIGTERM", "SIGINT"]
     parser.add_argument("--signal", choices=signals, default="SIGKILL", help="what kills at random")
+    parser.add_argument("--processes", type=int, default=1, help="that train together")
     parser.add_argument("--json", type=Path, help="file for the figures")
     args = parser.parse_args()
     preload()
     number = signal.Signals[args.signal]
     with tempfile.TemporaryDirectory(prefix="killed-") as name:
         if args.each_file_operation:
-            lives, lost = kills_at_file_operations(Path(name))
+            lives, lost = kills_at_file_operations(Path(name), args.stride)
         else:
-            lives, lost = random_kills(Path(name), args.kills, args.seed, number)
+            lives, lost = random_kills(Path(name), args.kills, args.seed, number, args.processes)
     kills = Counter(life.died_in for life in lives)
     figures: dict[str, object] = {"kills": kills, "lost": lost}
     print(table(kills, lost))

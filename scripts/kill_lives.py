@@ -1,22 +1,21 @@
-"""A small training run as a process that says which phase it is in, and dies when it is told to."""
+"""A small training run, in a process or several, that lives until it is done or killed."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import random
 import signal
+import socket
 import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+
+from kill_moments import Killer, prepare_death
 
 TASK = """
 run_dir: {folder}/run
@@ -52,74 +51,7 @@ training:
 validation: {{every: 8, beam_size: 2, samples: 1, metric: chrf, patience: 3}}
 decoding: {{max_length: 5, max_length_ratio: 1.0}}
 """
-FILE_EVENTS = {
-    *("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"),
-    *("shutil.rmtree", "tempfile.mkdtemp"),
-}
-"""What Python's audit hooks call things that are done to files (PEP 578)."""
 NO_PHASE = "between"
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A part of training to be killed in.
-
-    Attributes:
-        functions: `module:name` of the functions that do it.
-        most_entries: how often a life may enter it before it is killed.
-    """
-
-    functions: tuple[str, ...]
-    most_entries: int
-
-
-PHASES = {
-    "data preparation": Phase(
-        ("transformer.data.corpus:_write_pairs", "transformer.data.corpus:encode_rows"), 1
-    ),
-    "tokenizer training": Phase(("transformer.data.corpus:train_tokenizer",), 1),
-    "updates": Phase(("transformer.training.trainer:Trainer.update",), 20),
-    "saves": Phase(
-        (
-            "transformer.training.saving:write_checkpoint",
-            "transformer.training.saving:rotate_checkpoints",
-        ),
-        6,
-    ),
-    "validation": Phase(("transformer.training.validation:Validator.run",), 3),
-    "resuming": Phase(
-        (
-            "transformer.training.run:newest_checkpoint",
-            "transformer.training.run:write_config",
-            "transformer.training.trainer:Metrics",
-        ),
-        3,
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When to kill a run: so long after it enters a phase for the so manyth time, from 1."""
-
-    phase: str
-    entry: int
-    delay_seconds: float
-
-
-@dataclass(frozen=True)
-class Killer:
-    """What kills a process of a run.
-
-    Attributes:
-        moments: it gets the signal at the first of these that comes.
-        operation: it gets it before its so manyth file operation, from 1; 0 = it does not.
-        signal_number: the signal.
-    """
-
-    moments: tuple[Moment, ...] = ()
-    operation: int = 0
-    signal_number: int = signal.SIGKILL
 
 
 @dataclass
@@ -200,45 +132,79 @@ def preload() -> None:
         import_module(name)
 
 
-def live(task: Path, killer: Killer | None = None) -> Life:
-    """Starts the run of a folder, or goes on with it, in a process; kills it if asked.
+def live(task: Path, killer: Killer | None = None, num_processes: int = 1) -> Life:
+    """Starts the run of a folder, or goes on with it, in processes; kills one if asked.
 
     Raises:
         RuntimeError: it ended by itself, but not well.
     """
     reader, writer = os.pipe()
-    process = os.fork()
-    if process == 0:
-        os.close(reader)
-        _train(task, writer, killer or Killer())
+    killer = killer or Killer()
+    places = _places(num_processes)
+    ranks = {_fork(task, writer, killer, rank, place): rank for rank, place in enumerate(places)}
     os.close(writer)
     watch = Watch()
     with open(reader, encoding="utf-8") as said:
         for line in said:
             watch.hear(line.rstrip("\n"))
-    _, status = os.waitpid(process, 0)
+    codes = _wait(ranks)
     seconds = time.monotonic() - watch.signalled_at
-    code = os.waitstatus_to_exitcode(status)
-    killed = killer.signal_number if killer else 0
-    if code not in (0, -killed, 128 + killed):
+    code = codes.pop(killer.rank)
+    was_killed = code in (-killer.signal_number, 128 + killer.signal_number)
+    if not (was_killed or code == 0) or (any(codes.values()) and not was_killed):
         raise RuntimeError(f"{task}: {(task / 'output').read_text()}")
-    return Life(code != 0, watch.died_in, seconds, watch.phase_seconds)
+    return Life(was_killed, watch.died_in, seconds, watch.phase_seconds)
 
 
-def _train(task: Path, writer: int, killer: Killer) -> None:
-    """Is the process: trains until the end or its death, and says which phase it is in."""
+def _places(num_processes: int) -> list[dict[str, str]]:
+    """Returns what torchrun tells each process of where it is; nothing to one alone."""
+    if num_processes == 1:
+        return [{}]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    meeting["WORLD_SIZE"] = str(num_processes)
+    return [meeting | {"RANK": str(i), "LOCAL_RANK": str(i)} for i in range(num_processes)]
+
+
+def _fork(task: Path, writer: int, killer: Killer, rank: int, place: dict[str, str]) -> int:
+    """Starts one process of a run; only the one that may be killed says what it does."""
+    process = os.fork()
+    if process == 0:
+        os.environ |= place
+        if rank != killer.rank:
+            os.close(writer)
+        _train(task, writer if rank == killer.rank else None, killer)
+    return process
+
+
+def _wait(ranks: dict[int, int]) -> dict[int, int]:
+    """Waits for processes; asks the others to stop when one has died, as torchrun does. Returns
+    exit codes by rank.
+    """
+    codes: dict[int, int] = {}
+    while len(codes) < len(ranks):
+        process, status = os.wait()
+        codes[ranks[process]] = os.waitstatus_to_exitcode(status)
+        if codes[ranks[process]] != 0:
+            for other, rank in ranks.items():
+                if rank not in codes:
+                    os.kill(other, signal.SIGTERM)
+    return codes
+
+
+def _train(task: Path, writer: int | None, killer: Killer) -> None:
+    """Is the process: trains until the end or its death; says which phase it is in to `writer`, and
+    is killed, if there is one.
+    """
     status = 1
     try:
         output = os.open(task / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        if killer.operation:
-            _die_before(killer, str(task))
-        entries: Counter[str] = Counter()
-        for phase, details in PHASES.items():
-            enter = partial(_enter, phase, entries, killer, writer)
-            for function in details.functions:
-                _announce(function, phase, writer, enter)
+        if writer is not None:
+            prepare_death(task, writer, killer)
         sys.argv = ["transformer", "train", str(task / "config.yaml"), "--resume"]
         import_module("transformer.cli").main()
         status = 0
@@ -249,74 +215,3 @@ def _train(task: Path, writer: int, killer: Killer) -> None:
     finally:
         sys.stderr.flush()
         os._exit(status)
-
-
-def _announce(function: str, phase: str, writer: int, enter: Callable[[], None]) -> None:
-    """Lets a function say when it is entered and left, and call `enter` in between."""
-    module, names = function.split(":")
-    owner: Any = import_module(module)
-    *outer, name = names.split(".")
-    for part in outer:
-        owner = getattr(owner, part)
-    original: Callable[..., Any] = getattr(owner, name)
-
-    @wraps(original, updated=())
-    def announced(*args: Any, **kwargs: Any) -> Any:
-        os.write(writer, f"+{phase} {time.monotonic()}\n".encode())
-        enter()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            os.write(writer, f"-{phase} {time.monotonic()}\n".encode())
-
-    setattr(owner, name, announced)
-
-
-def _enter(phase: str, entries: Counter[str], killer: Killer, writer: int) -> None:
-    """Counts an entry into a phase; sets the clock that kills, if this is the moment."""
-    entries[phase] += 1
-    for moment in killer.moments:
-        if (moment.phase, moment.entry) == (phase, entries[phase]):
-            at = time.monotonic() + moment.delay_seconds
-            os.write(writer, f"! {at}\n".encode())
-            _die_in(moment.delay_seconds, killer.signal_number)
-
-
-class _Event(ctypes.Structure):
-    """`struct sigevent` of <signal.h>."""
-
-    _fields_ = (
-        ("value", ctypes.c_void_p),
-        ("signal", ctypes.c_int),
-        ("notify", ctypes.c_int),
-        ("rest", ctypes.c_char * 48),
-    )
-
-
-def _die_in(seconds: float, signal_number: int) -> None:
-    """Has the kernel send this process a signal after some time, whatever it does then."""
-    libc, timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
-    event = _Event(signal=signal_number)
-    if libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) != 0:
-        raise OSError(ctypes.get_errno(), "timer_create")
-    whole, nanoseconds = divmod(max(1, round(seconds * 1e9)), 10**9)
-    once = (ctypes.c_long * 4)(0, 0, whole, nanoseconds)  # struct itimerspec: interval, value
-    if libc.timer_settime(timer, 0, once, None) != 0:
-        raise OSError(ctypes.get_errno(), "timer_settime")
-
-
-def _die_before(killer: Killer, folder: str) -> None:
-    """Sends this process a signal before its so manyth change of a file below `folder`."""
-    count = 0
-
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        nonlocal count
-        if event not in FILE_EVENTS or not str(args[0]).startswith(folder):
-            return
-        if event == "open" and not args[2] & (os.O_WRONLY | os.O_RDWR):
-            return
-        count += 1
-        if count == killer.operation:
-            os.kill(os.getpid(), killer.signal_number)
-
-    sys.addaudithook(hook)

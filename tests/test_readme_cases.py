@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from small_task import SETTINGS, Command
 from torch import zeros
 
+from transformer import __version__
 from transformer.config_file import load_config, parse_config
 from transformer.training.checkpoint import BEST, list_checkpoints, load_model
 
@@ -232,6 +233,30 @@ def test_data_that_is_not_there_is_named(own_data: Path, command: Command) -> No
         done = command(name, own_data / "config.yaml")
         assert done.status == 1
         assert done.error == f"transformer: {own_data}/train.yy: no such file\n"
+    assert not (own_data / "run").exists(), "nothing is left of a run that could not begin"
+
+
+def test_a_relative_path_that_leads_nowhere_is_named_with_where_it_starts(
+    own_data: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own_data)
+    done = command("train", "config.yaml", "data.train.0.source=nowhere.xx")
+    assert done.error == f"transformer: nowhere.xx: no such file; paths start from {own_data}\n"
+
+
+def test_text_given_as_a_second_model_is_pointed_to_its_option(
+    trained_run: Path, corpus_folder: Path, command: Command
+) -> None:
+    done = command("translate", trained_run, corpus_folder / "valid.xx")
+    assert done.status == 1
+    assert f"{corpus_folder}/valid.xx: is no model" in done.error
+    assert "--input FILE" in done.error
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    done = command("--version")
+    assert done.status == 0
+    assert done.lines[0].startswith(f"transformer {__version__} (")
 
 
 Damage = Callable[[bytes], bytes]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformer.config import Config, ModelConfig
     from transformer.config_file import load_config
+    from transformer.decoding.options import SearchOptions
+    from transformer.decoding.request import Request
     from transformer.decoding.translator import Translator
     from transformer.errors import UserError
     from transformer.model.attention import Attention
@@ -22,6 +24,8 @@ _PUBLIC = {
     "Attention": "transformer.model.attention",
     "Config": "transformer.config",
     "ModelConfig": "transformer.config",
+    "Request": "transformer.decoding.request",
+    "SearchOptions": "transformer.decoding.options",
     "Transformer": "transformer.model.transformer",
     "Translator": "transformer.decoding.translator",
     "UserError": "transformer.errors",
@@ -34,6 +38,8 @@ __all__ = [
     "Attention",
     "Config",
     "ModelConfig",
+    "Request",
+    "SearchOptions",
     "Transformer",
     "Translator",
     "UserError",
@@ -48,3 +54,7 @@ def __getattr__(name: str) -> object:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

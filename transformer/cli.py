@@ -21,7 +21,6 @@ from transformer.console import log_to_console
 from transformer.errors import InterruptedRun, UserError
 
 app = typer.Typer(
-    help="Train, evaluate and run encoder-decoder Transformers for translation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -36,8 +35,31 @@ app.add_typer(config_app, name="config")
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of the run.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]…", help="Settings by dotted name: training.max_steps=500."),
+    typer.Argument(
+        metavar="[KEY=VALUE]…",
+        help="Settings by dotted name: training.max_steps=500. `config show CONFIG` prints all.",
+    ),
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from transformer.training.environment import code_version
+
+        typer.echo(code_version())
+        raise typer.Exit
+
+
+@app.callback()
+def commands(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
+        ),
+    ] = False,
+) -> None:
+    """Train, evaluate and run encoder-decoder Transformers for translation."""
 
 
 @app.command()

@@ -57,6 +57,15 @@ def test_overwriting_deletes_nothing_until_the_new_run_can_start(make_config: Ma
     assert (Path(config.run_dir) / BEST).read_bytes() == before
 
 
+def test_resuming_where_no_run_is_says_that_one_starts(
+    make_config: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config("training.max_steps=1", "validation.every=1000")
+    with caplog.at_level(logging.INFO, "transformer"):
+        train(config, resume=True)
+    assert f"{config.run_dir}: holds no checkpoint yet, the run starts" in caplog.text
+
+
 def test_resuming_without_a_checkpoint_deletes_no_model(make_config: Make) -> None:
     config = make_config("training.max_steps=3", "validation.every=1000")
     train(config)

@@ -40,7 +40,9 @@ def corpus_files(corpus: CorpusConfig) -> list[Path]:
     paths = [Path(name) for name in names if name is not None]
     for path in paths:
         if not path.is_file():
-            raise UserError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
+            found = "not a file" if path.exists() else "no such file"
+            start = "" if path.is_absolute() else f"; paths start from {Path.cwd()}"
+            raise UserError(f"{path}: {found}{start}")
     return paths
 
 

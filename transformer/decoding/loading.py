@@ -27,6 +27,11 @@ def load_models(
     """
     if not paths:
         raise UserError("no model to translate with: name a run directory or a checkpoint")
+    for path in paths[1:]:
+        if Path(path).is_file() and Path(path).suffix != ".safetensors":
+            raise UserError(
+                f"{path}: is no model, and several models make an ensemble; --input FILE names text"
+            )
     where = choose_device(device)
     loaded = [load_model(path, where) for path in paths]
     for other in loaded[1:]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -19,6 +19,7 @@ from transformer.training.checkpoint import BEST, FOLDER
 from transformer.training.logger import log_to_file
 
 LOCK = ".lock"
+LOG = "train.log"
 BEGUN = ".begun"
 DELETED = ".deleted-"
 
@@ -59,6 +60,7 @@ def hold_run(run_dir: Path) -> Iterator[Hold]:
     Raises:
         UserError: the directory cannot be written, or another run holds it.
     """
+    is_new = not run_dir.exists()
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = (run_dir / LOCK).open("a+", encoding="utf-8")
@@ -80,8 +82,22 @@ def hold_run(run_dir: Path) -> Iterator[Hold]:
             for left in (*folder.glob("*.partial"), *folder.glob(".tmp*")):
                 left.unlink(missing_ok=True)  # of a process that was killed while it wrote
         _remove_deleted(run_dir)
-        with log_to_file(run_dir / "train.log"):
-            yield Hold(run_dir, lock)
+        try:
+            with log_to_file(run_dir / LOG):
+                yield Hold(run_dir, lock)
+        finally:
+            if is_new:
+                _remove_stub(run_dir)
+
+
+def _remove_stub(run_dir: Path) -> None:
+    """Removes a directory that was made for a run which then could not begin."""
+    with suppress(OSError):
+        left = list(run_dir.iterdir())
+        if {path.name for path in left} <= {LOCK, LOG}:
+            for path in left:
+                path.unlink()
+            run_dir.rmdir()
 
 
 def _own_files(run_dir: Path) -> list[Path]:

@@ -107,6 +107,8 @@ def _find_start(config: Config, resume: bool, overwrite: bool, ranks: Ranks) -> 
     with ranks.first_alone():
         if resume:
             checkpoint = newest_checkpoint(run_dir)
+            if checkpoint is None:
+                log.info("%s: holds no checkpoint yet, the run starts from the beginning", run_dir)
         elif not overwrite:
             refuse_existing(run_dir)
     ranks.agree(
