@@ -76,7 +76,7 @@ def test_data_measures_preparation_and_sentencepiece_alone(tmp_path: Path) -> No
     rows, _ = benchmark(
         "data",
         tmp_path,
-        *("--pairs", "300", "--batch-tokens", "25000", "--contenders", "start", "spm"),
+        *("--pairs", "300", "--batch-tokens", "500", "--contenders", "start", "spm"),
     )
     assert list(rows) == ["ours", "start", "spm"]
     for name in ("ours", "spm"):
