@@ -14,7 +14,10 @@ Contenders are named NAME or NAME@PRECISION.
              the longest; sorted: the same loop on our length-sorted micro-batches; compiled: plain
              through torch.compile; marian: Hugging Face's MarianMTModel in the plain loop
              (a default where `transformers` is installed)
-  translate  greedy, beam5: ours; plain: torch.nn.Transformer, greedy, reading the prefix anew
+  translate  greedy, beam5: ours; ct2-greedy, ct2-beam5: CTranslate2 with the same weights, a small
+             batch on each core at once (a default where `ctranslate2` is installed); plain:
+             torch.nn.Transformer, greedy, reading the prefix anew. With --run and --lines a trained
+             model translates text, else random ids
   data       ours: read, filter, train a tokenizer, encode; start: a run on what is prepared;
              spm, spm-all-cores: SentencePiece alone, encoding the same lines
 Columns of train and translate: `all tokens` are source and target without padding; `GFLOP/s` counts
@@ -46,6 +49,7 @@ from typing import Any, cast, get_args
 
 import benchmark_measures as measures
 from benchmark_data import measure_preparation, write_text
+from benchmark_translation import measure_translation
 from benchmark_work import Precision, Work, machine
 
 from transformer.errors import UserError
@@ -54,20 +58,25 @@ Numbers = dict[str, float]
 PRECISIONS = get_args(Precision)
 CONTENDERS = {
     "train": ("ours", "plain", "sorted", "compiled", "marian"),
-    "translate": ("greedy", "beam5", "plain"),
+    "translate": ("greedy", "beam5", "ct2-greedy", "ct2-beam5", "plain"),
     "data": ("ours", "start", "spm", "spm-all-cores"),
 }
 HAS_MARIAN = find_spec("transformers") is not None
+HAS_CT2 = find_spec("ctranslate2") is not None
 DEFAULTS = {
     "train": ["ours", "plain", "sorted", *(["marian"] if HAS_MARIAN else [])],
-    "translate": ["greedy", "beam5", "plain"],
+    "translate": ["greedy", "beam5", *(["ct2-greedy", "ct2-beam5"] if HAS_CT2 else []), "plain"],
     "data": ["ours", "start", "spm", "spm-all-cores"],
 }
 PATHS = ("json", "text_folder")
-BASELINES = ("plain", "sorted", "spm-all-cores")
+BASELINES = ("plain", "sorted", "spm-all-cores", "ct2-greedy", "ct2-beam5")
 SIZES = ("d_model", "pairs")
 SPEEDS = {"train": "target_tokens_per_s", "translate": "tokens_per_s", "data": "pairs_per_s"}
-LOADED_FIRST = {"train": ["torch._dynamo"], "translate": [], "data": ["datasets"]}
+LOADED_FIRST = {
+    "train": ["torch._dynamo"],
+    "translate": ["ctranslate2"] if HAS_CT2 else [],
+    "data": ["datasets"],
+}
 """Large libraries that the first use of others loads; loaded before, they are in no measurement."""
 COLUMNS = {
     "d_model": ("d_model", "{}"),
@@ -75,6 +84,7 @@ COLUMNS = {
     "contender": ("", "{}"),
     "precision": ("precision", "{}"),
     "target_tokens_per_s": ("target tokens/s", "{:,.0f}"),
+    "seconds": ("seconds", "{:.2f}"),
     "sentences_per_s": ("sentences/s", "{:,.1f}"),
     "tokens_per_s": ("all tokens/s", "{:,.0f}"),
     "pairs_per_s": ("pairs/s", "{:,.0f}"),
@@ -95,6 +105,8 @@ COLUMNS = {
     "padding": ("padding", "{:.0%}"),
     "times_plain": ("/ plain", "{:.2f}x"),
     "times_sorted": ("/ sorted", "{:.2f}x"),
+    "times_ct2-greedy": ("/ ct2-greedy", "{:.2f}x"),
+    "times_ct2-beam5": ("/ ct2-beam5", "{:.2f}x"),
     "times_spm-all-cores": ("/ spm-all-cores", "{:.2f}x"),
 }
 """Key in the JSON -> head and format of the column, left out where no row has it."""
@@ -126,7 +138,7 @@ def run_models(command: str, work: Work, contenders: list[str], repeats: int) ->
         jobs[contender] = (name, replace(work, precision=precision))
     ceilings = {f"ceiling@{job.precision}": job for _, job in jobs.values()}
     found: dict[str, list[Numbers]] = {label: [] for label in [*jobs, *ceilings]}
-    measure = measures.measure_training if command == "train" else measures.measure_translation
+    measure = measures.measure_training if command == "train" else measure_translation
     for order in rounds(list(found), repeats):
         for label in order:
             if label in jobs:
@@ -203,7 +215,8 @@ def contender(command: str) -> Callable[[str], str]:
         name, at, precision = text.partition("@")
         if name not in CONTENDERS[command] or (at and precision not in PRECISIONS):
             raise argparse.ArgumentTypeError(
-                f"{text!r} is none of {', '.join(CONTENDERS[command])}, with @float32 or @bfloat16"
+                f"{text!r} is none of {', '.join(CONTENDERS[command])}, with"
+                f" @{' or @'.join(PRECISIONS)}"
             )
         return text
 
@@ -240,6 +253,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             option("--max-tokens", 2048, "padded tokens of a micro-batch of ours")
         if name == "translate":
             option("--sentences", 200, "sentences to translate")
+            sub.add_argument("--run", help="run whose model translates; else random weights do")
+            sub.add_argument("--lines", help="file of source lines for --run")
         sub.add_argument(
             "--contenders", nargs="+", type=contender(name), default=DEFAULTS[name], help=" "
         )

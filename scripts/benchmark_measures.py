@@ -8,17 +8,15 @@ from typing import cast
 
 import numpy as np
 import torch
-from benchmark_baselines import MarianLogits, PlainLoop, PlainTransformer, plain_greedy
+from benchmark_baselines import MarianLogits, PlainLoop, PlainTransformer
 from benchmark_work import SyntheticCorpus, Work, now, peak_mib, resident_peak, training_flops
-from torch import Tensor, nn
+from torch import nn
 
 from transformer.config import Config
-from transformer.data.batching import Prefetcher, micro_batches, pad
+from transformer.data.batching import Prefetcher
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import START, Update, iterate_updates
-from transformer.decoding.options import SearchOptions
-from transformer.decoding.search import beam_search
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks
 from transformer.training.state import TrainingState
@@ -84,49 +82,6 @@ def make_updater(
     if contender == "compiled":
         model = cast(nn.Module, torch.compile(model, dynamic=True))
     return PlainLoop(model, device, lambda: work.autocast(device))
-
-
-def measure_translation(work: Work, contender: str) -> dict[str, float]:
-    """Translates sentences with untrained weights; returns speeds and peak memory.
-
-    Every translation is made as long as its source. Sentences of like length share a batch, for
-    every contender the same.
-    """
-    device = work.start()
-    corpus = SyntheticCorpus(work.sentences, work.vocab_size, work.seed)
-    parts = micro_batches(corpus.src_lengths, work.batch_tokens)
-    batches = [pad([corpus.src[i] for i in part]).to(device) for part in parts]
-    before = resident_peak()
-    translate = _translation(work, contender, device)
-    with torch.inference_mode(), work.autocast(device):
-        translate(batches[-1])
-        started_at = now(device)
-        num_tokens = sum(translate(src) for src in batches)
-        seconds = now(device) - started_at
-    return {
-        "sentences_per_s": work.sentences / seconds,
-        "tokens_per_s": num_tokens / seconds,
-        "peak_mib": peak_mib(device, before),
-    }
-
-
-def _translation(work: Work, contender: str, device: torch.device) -> Callable[[Tensor], int]:
-    """Builds a contender's model; returns what translates a batch and counts its tokens."""
-    if contender == "plain":
-        plain = PlainTransformer(*work.sizes).to(device).eval()
-        return lambda src: int((plain_greedy(plain, src) != 0).sum())
-    model = Transformer(work.model, work.vocab_size, work.vocab_size).to(device).eval()
-    options = SearchOptions(
-        beam_size=5 if contender == "beam5" else 1,
-        min_length_ratio=1.0,
-        max_length=1,
-        max_length_ratio=1.0,
-    )
-
-    def translate(src: Tensor) -> int:
-        return sum(len(found[0].ids) for found in beam_search([model], src, options))
-
-    return translate
 
 
 def measure_ceiling(work: Work) -> dict[str, float]:

@@ -23,7 +23,7 @@ from transformer.config import Config, CorpusConfig, DataConfig, ModelConfig, Tr
 from transformer.ids import EOS
 from transformer.training.distributed import choose_device
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "int8"]
 MAX_LENGTH = 100
 """Most tokens of a side."""
 
@@ -43,6 +43,8 @@ class Work:
     sentences: int = 0
     pairs: int = 0
     precision: Precision = "float32"
+    run: str | None = None
+    lines: str | None = None
     device: str = "cpu"
 
     @property
@@ -87,7 +89,9 @@ class Work:
             data=DataConfig(train=[CorpusConfig(hub="synthetic")], max_length=MAX_LENGTH),
             model=self.model,
             training=TrainingConfig(
-                batch_tokens=self.batch_tokens, max_tokens=max_tokens, precision=self.precision
+                batch_tokens=self.batch_tokens,
+                max_tokens=max_tokens,
+                precision="bfloat16" if self.precision == "bfloat16" else "float32",
             ),
         )
 

@@ -49,6 +49,67 @@ def test_json_lines_say_what_plain_lines_say_and_more(trained_run: Path, command
                 assert each["weights"][j][i] == max(each["weights"][j])
 
 
+def test_what_a_line_asks_for_holds_in_all_of_its_translations(
+    trained_run: Path, command: Command
+) -> None:
+    asked = ("translate", trained_run, "--n-best", 3, "--beam-size", 4, "--format", "jsonl")
+    words = command("translate", trained_run, input=b"a b ab\n").lines[0].split()
+    requests = [
+        {"text": "a b ab", "prefix": "c d"},
+        {"text": "a b ab", "must_contain": ["dc ef", "g"]},
+        {"text": "a b ab", "must_not_contain": words[:1]},
+        {"text": "a b ab", "must_contain": ["g"], "must_not_contain": ["g"]},
+        {"text": "a b ab"},
+    ]
+    done = command(*asked, input=jsonl(*requests))
+    assert done.status == 0
+    found = [json.loads(line) for line in done.lines]
+    texts = [[x["text"] for x in (each, *each["alternatives"])] for each in found]
+    assert all(text.startswith("c d") for text in texts[0])
+    assert all("dc ef" in text and "g" in text for text in texts[1])
+    assert not any(words[0] in text.split() for text in texts[2])
+    assert (found[3]["text"], found[3]["score"], found[3]["alternatives"]) == ("", None, [])
+    assert "line 4: no translation keeps to what was asked for" in done.error
+    assert texts[4][0].split() == words
+
+
+def test_settings_of_the_search_are_options(trained_run: Path, command: Command) -> None:
+    translate = ("translate", trained_run, "--format", "jsonl")
+    line = jsonl({"text": "a a a a a a a a"})
+
+    def tokens(*options: object) -> list[str]:
+        return json.loads(command(*translate, *options, input=line).lines[0])["tokens"]
+
+    plain = tokens()
+    assert len(plain) > 2, "else the claim is empty"
+    assert len(tokens("--max-length", 1, "--max-length-ratio", 0)) == 2
+    assert len(tokens("--max-length", 40, "--min-length", 40)) > 40
+    assert len(plain) > len(set(plain))
+    once = tokens("--no-repeat-ngram", 1)
+    assert len(once) == len(set(once))
+    groups = ("--beam-size", 4, "--n-best", 4, "--beam-groups", 4, "--diversity", 20)
+    found = json.loads(command(*translate, *groups, input=line).lines[0])
+    firsts = [each["tokens"][0] for each in (found, *found["alternatives"])]
+    assert len(set(firsts)) == len(firsts) > 1
+
+
+def test_scores_by_another_formula_are_those_that_forced_scoring_gives(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    formula = ("--length-normalization", "gnmt", "--length-penalty", 0.6, "--coverage-penalty", 0.2)
+    lines = "a b ab\nc d\ngfe a\n"
+    done = command("translate", trained_run, "--scores", *formula, input=lines.encode())
+    rows = [line.split("\t") for line in done.lines]
+    (tmp_path / "source").write_text(lines)
+    (tmp_path / "target").write_text("".join(text + "\n" for _, text in rows))
+    sides = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    scored = command("score", trained_run, *sides, *formula)
+    assert [float(x) for x in scored.lines] == pytest.approx(
+        [float(score) for score, _ in rows], abs=1.01e-4
+    )
+    assert scored.lines != command("score", trained_run, *sides).lines
+
+
 def test_a_line_that_is_no_request_ends_the_command_after_those_before_it(
     trained_run: Path, command: Command
 ) -> None:
@@ -125,6 +186,10 @@ def test_minimum_bayes_risk_gives_one_line_for_each(trained_run: Path, command: 
         (("--sample", 0), 2, "--sample"),
         (("--format", "xml"), 2, "xml"),
         (("--mbr", "meteor"), 2, "meteor"),
+        (("--mbr", "chrf"), 2, "--mbr chooses among several: add --n-best or --sample"),
+        (("--length-normalization", "none"), 2, "none"),
+        (("--beam-groups", 2), 1, "beam_groups 2 does not divide beam_size 5"),
+        (("--min-length", 60), 1, "min_length 60 exceeds max_length 5"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_before_any_line(
@@ -189,3 +254,26 @@ def test_on_a_terminal_it_asks_for_a_line_and_answers_before_it_asks_again(
             assert translation in shown.replace("\r", "").split("\n")
         os.write(terminal, b"\x04")
         assert process.wait(30) == 0
+
+
+def peak_memory(model: Path, lines: Path) -> int:
+    """Translates a file in a process of its own; returns the most memory it held, in KiB."""
+    code = (
+        "import resource, sys; from transformer.cli import main; sys.argv[0] = 'transformer'\n"
+        "try: main()\n"
+        "except SystemExit as ended: assert not ended.code\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    )
+    translate = ("translate", model, "--input", lines, "--output", os.devnull, "--beam-size", "1")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, translate)], capture_output=True, check=True
+    )
+    return int(done.stderr.split()[-1])
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_lines(trained_run: Path, tmp_path: Path) -> None:
+    few, many = tmp_path / "few", tmp_path / "many"
+    few.write_bytes(TEXT * 1_600)  # already more than are taken together
+    many.write_bytes(TEXT * 8_000)
+    assert peak_memory(trained_run, many) < peak_memory(trained_run, few) + 10_000

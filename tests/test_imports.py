@@ -19,19 +19,21 @@ ROWS = [
     """
     config errors ids precision model.positions model.dropout model.norms model.packing
     training.event_file allocator training.muon training.stopping
-    decoding.arrivals decoding.ensemble decoding.results decoding.sentences
+    decoding.arrivals decoding.formula decoding.results decoding.sentences
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching data.parallel
     data.duplicates model.attention training.distributed training.logger evaluation
-    decoding.beams decoding.options decoding.request decoding.sampling_options
+    decoding.ensemble decoding.options decoding.beams decoding.request
+    decoding.sampling_options
     """,
     """
     config_file console model.layers data.tokenizer data.sources decoding.minimum_bayes_risk
+    decoding.constraints
     """,
     """
     model.transformer data.reading data.encoding data.tokenizer_training training.optimizer
-    training.environment decoding.formats decoding.parts
+    training.environment decoding.formats decoding.parts decoding.rules decoding.exclusion
     """,
     "training.sharding",
     """
@@ -39,7 +41,10 @@ ROWS = [
     decoding.search decoding.sampling decoding.scoring
     export.ctranslate2 decoding.quantization
     """,
-    "decoding.loading data.updates training.regularization decoding.alignment",
+    """
+    decoding.loading data.updates training.regularization
+    decoding.alignment decoding.ctranslate2_engine
+    """,
     "decoding.translator",
     """
     training.report training.validation systems decoding.attention_record

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from transformer.config_file import load_config
     from transformer.decoding.options import SearchOptions
     from transformer.decoding.request import Request
+    from transformer.decoding.sampling_options import SamplingOptions
     from transformer.decoding.translator import Translator
     from transformer.errors import UserError
     from transformer.model.attention import Attention
@@ -25,6 +26,7 @@ _PUBLIC = {
     "Config": "transformer.config",
     "ModelConfig": "transformer.config",
     "Request": "transformer.decoding.request",
+    "SamplingOptions": "transformer.decoding.sampling_options",
     "SearchOptions": "transformer.decoding.options",
     "Transformer": "transformer.model.transformer",
     "Translator": "transformer.decoding.translator",
@@ -39,6 +41,7 @@ __all__ = [
     "Config",
     "ModelConfig",
     "Request",
+    "SamplingOptions",
     "SearchOptions",
     "Transformer",
     "Translator",

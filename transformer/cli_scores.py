@@ -19,7 +19,12 @@ scores_app = typer.Typer()
 
 
 @scores_app.command()
-@settings_of(DecodingConfig, "search", "Search", only=["length_penalty", "precision"])
+@settings_of(
+    DecodingConfig,
+    "search",
+    "Score; by default as the model's run says",
+    only=["length_penalty", "length_normalization", "coverage_penalty", "precision"],
+)
 def score(
     models: Models,
     source: Annotated[Path, typer.Option(help="Source lines.")],
@@ -28,7 +33,7 @@ def score(
     output: Output = None,
     device: Device = "auto",
 ) -> None:
-    """Print the score of each given translation: sum of log-probabilities / length ** penalty."""
+    """Print the score of each given translation, by the formula that search ranks by."""
     from transformer.decoding.translator import Translator
     from transformer.test_sets import read_pairs
 
@@ -111,6 +116,7 @@ def _system(paths: list[Path], device: str, search: dict[str, Any]) -> System:
 
     if len(paths) == 1 and holds_translations(paths[0]):
         return System.of_file(paths[0])
-    translator = Translator.load(*paths, device=device, precision=search.pop("precision", None))
+    given = dict(search)
+    translator = Translator.load(*paths, device=device, precision=given.pop("precision", None))
     name = " + ".join(map(str, paths))
-    return System(name, translator, configure_search(translator, search))
+    return System(name, translator, configure_search(translator, given))

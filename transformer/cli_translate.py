@@ -24,10 +24,12 @@ from transformer.console import (
     writing,
 )
 from transformer.decoding.sampling_options import SamplingOptions
+from transformer.errors import UserError
 
 if TYPE_CHECKING:
     from transformer.decoding.formats import Format
     from transformer.decoding.options import SearchOptions
+    from transformer.decoding.parts import Engine
     from transformer.decoding.results import Translation
     from transformer.decoding.translator import Translator
 
@@ -55,6 +57,7 @@ def translate(
         Literal["chrf", "bleu"] | None,
         typer.Option(help="Of samples or n-best print the one that agrees best with the others."),
     ] = None,
+    engine: Annotated[Literal["own", "ctranslate2"], typer.Option(help="What searches.")] = "own",
     split_sentences: Annotated[
         bool,
         typer.Option("--split-sentences", help="Split lines longer than in training, and rejoin."),
@@ -73,11 +76,16 @@ def translate(
     translator = Translator.load(*models, device=device, precision=search.pop("precision", None))
     options = configure_search(translator, search)
     translator.sampling = sampling_options(sampling)
+    if engine == "ctranslate2":
+        translator.engine = _ctranslate2(translator)
     translator.utility = mbr
     translator.alignments = alignments is not None
     translator.split_sentences = split_sentences
-    several = (sampling.get("sample") or options.n_best) > 1 and mbr is None
-    form: Format = TextFormat(scores or several, alignments, None if mbr is None else 1)
+    several = (sampling.get("sample") or options.n_best) > 1
+    if mbr is not None and not several:
+        raise typer.BadParameter("--mbr chooses among several: add --n-best or --sample")
+    with_scores = scores or (several and mbr is None)
+    form: Format = TextFormat(with_scores, alignments, None if mbr is None else 1)
     if format == "jsonl":
         form = JsonFormat(translator.tokenizers.target, soft=alignments == "soft")
     with writing(output, input, *models) as out:
@@ -86,6 +94,26 @@ def translate(
             out.flush()
     for line in translator.summary.lines():
         typer.echo(line, err=True)
+
+
+def _ctranslate2(translator: Translator) -> Engine:
+    """Returns the translator's model in CTranslate2.
+
+    Raises:
+        UserError: it cannot do what was asked for.
+    """
+    if len(translator.models) > 1:
+        raise UserError("the engine ctranslate2 has no ensembles; leave out --engine")
+    if translator.sampling is not None:
+        raise UserError("the engine ctranslate2 draws no samples by seed; leave out --engine")
+    if translator.precision != "float32":
+        raise UserError(
+            f"the engine ctranslate2 computes in float32, not in {translator.precision};"
+            " leave out --engine, or add --precision float32"
+        )
+    from transformer.decoding.ctranslate2_engine import CTranslate2Engine
+
+    return CTranslate2Engine(translator.models[0], translator.tokenizers)
 
 
 def _translate(

@@ -216,6 +216,10 @@ class DecodingConfig(Section):
     """Translations given for each sentence."""
     length_penalty: float = Field(default=1.0, ge=0.0, le=10.0)
     """Exponent alpha of the score: sum of log-probabilities / length ** alpha, the end counted."""
+    length_normalization: Literal["power", "gnmt"] = "power"
+    """What takes the exponent: the length, or with gnmt (5 + length) / 6 (Wu et al. 2016)."""
+    coverage_penalty: float = Field(default=0.0, ge=0.0, le=10.0)
+    """Weight beta of the coverage of the source in the score (Wu et al. 2016); 0 is none."""
     min_length: Count = 0
     """Fewest tokens of a translation, its end not counted."""
     min_length_ratio: float = Field(default=0.0, ge=0.0)
@@ -224,6 +228,16 @@ class DecodingConfig(Section):
     """Most tokens of a translation, apart from max_length_ratio: the limit is their sum."""
     max_length_ratio: float = Field(default=2.0, ge=0.0, le=1000.0)
     """Most tokens of a translation for each source token, on top of max_length."""
+    no_repeat_ngram: Count = 0
+    """Tokens of a sequence that is not said twice; 0 = any may be."""
+    ban_unknown: bool = False
+    """Never says the unknown token."""
+    beam_groups: Positive = 1
+    """Groups that the beam is shared out to, each kept from what others say (`diversity`)."""
+    diversity: float = Field(default=0.5, ge=0.0, le=1000.0)
+    """What a token loses of its log-probability for each hypothesis of the groups before that says
+    it at this step.
+    """
     batch_tokens: Positive = 4096
     """Source tokens that are translated at once, padding included."""
     precision: Literal["float32", "bfloat16", "int8"] = "float32"
@@ -237,6 +251,10 @@ class DecodingConfig(Section):
             raise ValueError(f"min_length {self.min_length} exceeds max_length {self.max_length}")
         if self.min_length_ratio > self.max_length_ratio:
             raise ValueError("min_length_ratio exceeds max_length_ratio")
+        if self.beam_size % self.beam_groups:
+            raise ValueError(
+                f"beam_groups {self.beam_groups} does not divide beam_size {self.beam_size}"
+            )
         return self
 
 

@@ -36,6 +36,14 @@ def tokenizers() -> Tokenizers:
 
 
 @pytest.fixture(scope="session")
+def bare_tokenizers() -> Tokenizers:
+    """A vocabulary without bytes to fall back on."""
+    config = TokenizerConfig(vocab_size=60, kind="bpe", byte_fallback=False)
+    both = train_tokenizer(LINES, config, warn=lambda _: None)
+    return Tokenizers(both, both)
+
+
+@pytest.fixture(scope="session")
 def other_tokenizer() -> Tokenizer:
     """Another vocabulary."""
     config = TokenizerConfig(vocab_size=300, kind="bpe")

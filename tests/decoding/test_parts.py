@@ -11,6 +11,7 @@ from torch import nn
 from transformer.config import Config, TokenizerConfig
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.tokenizer_training import train_tokenizer
+from transformer.decoding.constraints import Constraints
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import to_parts
 from transformer.decoding.request import Request
@@ -121,8 +122,8 @@ def test_a_line_that_must_contain_something_stays_whole(tokenizers: Tokenizers) 
     (whole,) = to_parts([request], tokenizers, 1, 20)[0]
     encode = tokenizers.target.encode
     assert whole.src == tokenizers.source.encode([LONG])[0]
-    assert [whole.prefix, *whole.must_contain] == [ids[:-1] for ids in encode(["Der", "Katze"])]
-    assert whole.must_not_contain == [ids[:-1] for ids in encode(["x", "y z"])]
+    prefix, include, *exclude = (tuple(x[:-1]) for x in encode(["Der", "Katze", "x", "y z"]))
+    assert whole.constraints == Constraints(prefix, (include,), tuple(exclude))
 
 
 def test_the_first_part_has_the_prefix_and_all_have_what_they_must_not_contain(
@@ -130,8 +131,8 @@ def test_the_first_part_has_the_prefix_and_all_have_what_they_must_not_contain(
 ) -> None:
     request = Request(LONG, prefix="Der", must_not_contain=("x",))
     parts = to_parts([request], tokenizers, 1, 20)[0]
-    assert [bool(part.prefix) for part in parts] == [True, False, False]
-    assert all(len(part.must_not_contain) == 1 for part in parts)
+    assert [bool(part.constraints.prefix) for part in parts] == [True, False, False]
+    assert all(len(part.constraints.exclude) == 1 for part in parts)
 
 
 def test_a_tag_stands_before_each_part_and_must_be_a_symbol() -> None:

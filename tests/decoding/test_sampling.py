@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from transformer.decoding.beams import Hypothesis
+from transformer.decoding.constraints import Constraints
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.sampling import GOLDEN, _mix, draw, gumbel, sample
 from transformer.decoding.sampling_options import SamplingOptions
@@ -97,17 +99,17 @@ def test_only_the_most_probable_are_drawn_in_their_proportions(
 
 @torch.no_grad()
 def test_translations_are_drawn_as_often_as_they_are_probable(make_model: Make) -> None:
-    """The model may say unk, two words and the end, two words at most: seven translations that end
-    of their own, and others that are cut.
-    """
+    """The model may say unk, two words and the end, two words at most: 13 translations."""
     model, source, num = make_model(3), [4, 5, 4, EOS], 4000
     options = SearchOptions(1, 1, max_length=2, max_length_ratio=0.0)
     found = sample([model], batch([source]), options, SamplingOptions(sample=num))[0]
-    counts = Counter(tuple(h.ids) for h in found if h.finished)
-    for ids in [[], [UNK], [4], [5], [4, 4], [4, 5], [5, UNK]]:
+    counts = Counter(tuple(h.ids) for h in found)
+    for ids in (list(x) for n in range(3) for x in product([UNK, 4, 5], repeat=n)):
         logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0]
         logits[:, [PAD, BOS]] = -math.inf
         steps = logits.log_softmax(-1)[range(len(ids) + 1), [*ids, EOS]]
+        if len(ids) == 2:
+            steps[-1] = 0.0  # the end has to come
         share, expected = counts[(*ids, EOS)] / num, steps.sum().exp().item()
         assert abs(share - expected) <= 5 * math.sqrt(expected * (1 - expected) / num) + 1e-9
 
@@ -158,7 +160,8 @@ def test_samples_score_as_forced_whatever_they_were_drawn_from(make_model: Make)
     options = SearchOptions(1, 1, 0.6, max_length=4)
     found = sample(models, batch(POOL), options, sampling)
     for source, samples in zip(POOL, found, strict=True):
-        forced = score_pairs(models, [source] * 3, [h.ids for h in samples], 0.6)
+        ids = [h.ids for h in samples]
+        forced = score_pairs(models, [source] * 3, ids, options.formula)
         for h, s in zip(samples, forced, strict=True):
             assert h.score == pytest.approx(s.score, abs=1e-10)
             assert h.log_probs == pytest.approx(s.log_probs, abs=1e-10)
@@ -168,7 +171,7 @@ def test_samples_keep_to_the_limits_and_say_when_they_were_cut(
     recites: Callable[..., nn.Module],
 ) -> None:
     logits = torch.zeros(1, 20, dtype=torch.float64)
-    logits[0, [PAD, BOS]] = 9.0
+    logits[0, [PAD, BOS]], logits[0, EOS] = 9.0, -1.0
     options = SearchOptions(1, 1, min_length=2, max_length=3, max_length_ratio=1.0)
     found = sample([recites(logits)], batch(POOL), options, SamplingOptions(sample=20))
     for source, samples in zip(POOL, found, strict=True):
@@ -177,8 +180,30 @@ def test_samples_keep_to_the_limits_and_say_when_they_were_cut(
             assert {PAD, BOS}.isdisjoint(h.ids)
             assert h.ids.index(EOS) == len(h.ids) - 1
             assert 2 <= len(h.ids) - 1 <= most
-            assert h.finished or len(h.ids) - 1 == most
-    assert any(not h.finished for samples in found for h in samples)
+            assert h.finished == (len(h.ids) - 1 < most)
+    assert {h.finished for samples in found for h in samples} == {False, True}
+
+
+def test_samples_contain_nothing_that_they_must_not(recites: Callable[..., nn.Module]) -> None:
+    """With three words and the end left, some come to where nothing may follow, and are cut."""
+    logits = torch.full((1, 20), -50.0, dtype=torch.float64)
+    logits[0, [7, 8, 9]], logits[0, [UNK, EOS]] = 0.0, -1.0
+    options = SearchOptions(1, 1, max_length=9, no_repeat_ngram=2, ban_unknown=True)
+    own = [Constraints((8,), exclude=((7, 8), (9, 9))) for _ in POOL]
+    found = sample([recites(logits)], batch(POOL), options, SamplingOptions(sample=20), own)
+    for h in (h for samples in found for h in samples):
+        pairs = list(pairwise(h.ids))
+        assert h.ids[0] == 8
+        assert len(pairs) == len(set(pairs))
+        assert {(7, 8), (9, 9)}.isdisjoint(pairs)
+        assert UNK not in h.ids
+
+
+def test_where_nothing_may_be_said_a_sample_is_cut(recites: Callable[..., nn.Module]) -> None:
+    logits = torch.zeros(1, 6, dtype=torch.float64)
+    options = SearchOptions(1, 1, min_length=5, no_repeat_ngram=1, ban_unknown=True)
+    found = sample([recites(logits)], batch(POOL[:1]), options, SamplingOptions(sample=4))
+    assert all(sorted(h.ids) == [EOS, 4, 5] and not h.finished for h in found[0])
 
 
 def test_each_sample_begins_with_its_prefix_and_limits_count_what_follows(
@@ -186,22 +211,22 @@ def test_each_sample_begins_with_its_prefix_and_limits_count_what_follows(
 ) -> None:
     logits = torch.zeros(1, 20, dtype=torch.float64)
     logits[0, EOS] = -50.0
-    prefixes = [[], [7], [9, 9, UNK]]
+    prefixes = [(), (7,), (9, 9, UNK)]
     options = SearchOptions(1, 1, max_length=2, max_length_ratio=0.0)
     sampling = SamplingOptions(sample=4)
-    found = sample([recites(logits)], batch(POOL[:3]), options, sampling, prefixes)
+    own = [Constraints(prefix) for prefix in prefixes]
+    found = sample([recites(logits)], batch(POOL[:3]), options, sampling, own)
     for prefix, samples in zip(prefixes, found, strict=True):
         for h in samples:
-            assert h.ids[: len(prefix)] == prefix
+            assert h.ids[: len(prefix)] == list(prefix)
             assert len(h.ids) == len(prefix) + 2 + 1
 
 
 def test_no_prefix_changes_nothing(make_model: Make) -> None:
     model, sampling = make_model(2, vocab_size=20), SamplingOptions(sample=2)
     without = sample([model], batch(POOL), SHORT, sampling)
-    prefixes: list[list[int]] = [[] for _ in POOL]
-    prefixes[4] = [5, 6, 7]
-    others = sample([model], batch(POOL), SHORT, sampling, prefixes)
+    own = [Constraints((5, 6, 7) if i == 4 else ()) for i in range(len(POOL))]
+    others = sample([model], batch(POOL), SHORT, sampling, own)
     assert texts(others)[:4] + texts(others)[5:] == texts(without)[:4] + texts(without)[5:]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from transformer.decoding.formula import ScoreFormula
 from transformer.decoding.scoring import score_pairs
 from transformer.ids import BOS, EOS, PAD
 from transformer.model.transformer import Transformer
@@ -23,7 +24,7 @@ def test_the_score_is_the_sum_over_the_length_to_the_power_of_alpha(
     table = torch.full((3, 5), -40.0, dtype=torch.float64)
     table[:2, 4], table[2, EOS] = -1.0, -2.0
     table[:, PAD] = (1 - table.exp().sum(1)).log()
-    found = score_pairs([recites(table)], [[4, EOS]], [[4, 4, EOS]], alpha)
+    found = score_pairs([recites(table)], [[4, EOS]], [[4, 4, EOS]], ScoreFormula(alpha))
     assert found[0].score == pytest.approx(expected, abs=1e-9)
 
 
@@ -33,7 +34,7 @@ def test_scores_are_those_of_single_sentences_whatever_the_batches(
 ) -> None:
     """Two models of other shapes: their probabilities are averaged, token by token."""
     models = [make_model(1, vocab_size=20), make_model(2, vocab_size=20, d_model=8, num_heads=1)]
-    found = score_pairs(models, SOURCES, TARGETS, 1.0, batch_tokens)
+    found = score_pairs(models, SOURCES, TARGETS, batch_tokens=batch_tokens)
     for source, target, score in zip(SOURCES, TARGETS, found, strict=True):
         src, tgt = torch.tensor([source]), torch.tensor([[BOS, *target[:-1]]])
         with torch.no_grad():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from transformer.config import DecodingConfig
 from transformer.decoding.beams import Hypothesis
+from transformer.decoding.formula import ScoreFormula
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.scoring import score_pairs
 from transformer.decoding.search import beam_search
@@ -190,7 +191,8 @@ def test_n_best_are_distinct_sorted_and_scored_as_forced(make_model: Make, alpha
         assert len({tuple(h.ids) for h in hypotheses}) == 6
         scores = [h.score for h in hypotheses]
         assert scores == sorted(scores, reverse=True)
-        forced = score_pairs([model], [source] * 6, [h.ids for h in hypotheses], alpha)
+        formula = ScoreFormula(alpha)
+        forced = score_pairs([model], [source] * 6, [h.ids for h in hypotheses], formula)
         assert scores == pytest.approx([s.score for s in forced], abs=1e-10)
         for h, s in zip(hypotheses, forced, strict=True):
             assert h.log_probs == pytest.approx(s.log_probs, abs=1e-10)

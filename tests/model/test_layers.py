@@ -153,7 +153,7 @@ def test_decoder_layer_equals_torchs(norm_first: bool, activation: str) -> None:
     x, memory = random(B, T, D), random(B, S, D, seed=1)
     real = torch.arange(S) < torch.tensor([7, 4, 1])[:, None]
     keys_values = ours.cross_attention.keys_values(memory, memory)
-    out, _ = ours(x, None, keys_values, DecoderView(real[:, None, None]))
+    out, *_ = ours(x, None, keys_values, DecoderView(real[:, None, None]))
     expected = theirs(
         x,
         memory,

@@ -63,13 +63,28 @@ def test_train_measures_ours_and_a_plain_loop(tmp_path: Path) -> None:
 
 def test_translate_measures_greedy_beam_and_a_plain_loop(tmp_path: Path) -> None:
     rows, _ = benchmark("translate", tmp_path, *SMALL_MODEL, "--sentences", "6")
-    assert list(rows) == ["greedy", "beam5", "plain"]
-    lengths = []
-    for row in rows.values():
-        assert all_positive(row, "sentences_per_s", "tokens_per_s", "peak_mib", "times_plain")
-        lengths.append(row["tokens_per_s"] / row["sentences_per_s"])
-    # All translate to as many tokens, give or take the end of sentence.
-    assert max(lengths) - min(lengths) < 1.01
+    assert list(rows) == ["greedy", "beam5", "ct2-greedy", "ct2-beam5", "plain"]
+    lengths = {}
+    for name, row in rows.items():
+        assert all_positive(row, "seconds", "sentences_per_s", "tokens_per_s", "peak_mib")
+        assert all_positive(row, "times_plain", "times_ct2-greedy", "times_ct2-beam5")
+        lengths[name] = row["tokens_per_s"] / row["sentences_per_s"]
+    # All translate to as many tokens, give or take the end of sentence and CTranslate2's padding.
+    assert abs(lengths["greedy"] - lengths["plain"]) < 1.01
+    assert lengths["greedy"] == pytest.approx(lengths["beam5"])
+    assert lengths["greedy"] <= lengths["ct2-greedy"] < 2 * lengths["greedy"]
+
+
+def test_translate_measures_a_trained_model_on_text(
+    trained_run: Path, corpus_folder: Path, tmp_path: Path
+) -> None:
+    contenders = ("--contenders", "greedy", "greedy@int8", "ct2-greedy")
+    data = ("--run", str(trained_run), "--lines", str(corpus_folder / "valid.xx"))
+    rows, cells = benchmark("translate", tmp_path, *SMALL_MODEL, *data, *contenders)
+    assert [line[2] for line in cells[2:]] == ["float32", "int8", "float32"]
+    greedy, ct2 = (rows[name] for name in ("greedy", "ct2-greedy"))
+    lengths = [row["tokens_per_s"] / row["sentences_per_s"] for row in (greedy, ct2)]
+    assert 1 < lengths[0] < 1.1 * lengths[1], "whose limit is that of the longest of a batch"
 
 
 def test_data_measures_preparation_and_sentencepiece_alone(tmp_path: Path) -> None:

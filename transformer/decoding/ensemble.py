@@ -1,17 +1,15 @@
-"""What search and scoring share: what they ask of a model, several models as one, and the score of
-a translation.
-"""
+"""What search and scoring share: what they ask of a model, and several models as one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-Number = TypeVar("Number", float, Tensor)
+from transformer.decoding.formula import coverage
 
 
 class Decodes(Protocol):
@@ -33,10 +31,10 @@ def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
     return torch.stack(tuple(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
-def normalize(total: Number, length: int, length_penalty: float) -> Number:
-    """Returns the score of a translation: sum of log-probabilities / length ** alpha.
-
-    The end of sentence counts, in the sum and in the length: log-probabilities -1, -1 and, for the
-    end, -2 score -4 / 3 at alpha 1.
-    """
-    return total / length**length_penalty
+def mean_coverage(states: Sequence[Any]) -> Tensor:
+    """Returns the mean of the coverages that the models' states have watched: (B, K)."""
+    found = []
+    for state in states:
+        mask = None if state.memory_mask is None else state.memory_mask[:, 0]
+        found.append(coverage(state.received, mask))
+    return torch.stack(found).mean(0)

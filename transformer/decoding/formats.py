@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -82,11 +81,9 @@ class JsonFormat:
 
     def write(self, found: Sequence[Translation]) -> str:
         """Returns one object: the first translation, and the others as its `alternatives`."""
-        best, *others = (
-            t.to_json(self.tokenizer.pieces(t.ids), self.soft) for t in found if t.score > -math.inf
-        )
+        best, *others = (t.to_json(self.tokenizer.pieces(t.ids), self.soft) for t in found)
         request_id = self.waiting.popleft()
         value = ({} if request_id is None else {"id": request_id}) | best
-        if len(found) > 1:
-            value["alternatives"] = others
+        if others:
+            value["alternatives"] = [other for other in others if other["score"] is not None]
         return json.dumps(value, ensure_ascii=False) + "\n"

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 from transformer.config import DecodingConfig
+from transformer.decoding.formula import LengthNormalization, ScoreFormula
+
+BOUNDS = (
+    ("beam_size", 1, 10**4),
+    ("n_best", 1, 10**4),
+    ("length_penalty", 0, 10),
+    ("coverage_penalty", 0, 10),
+    ("min_length", 0, 10**6),
+    ("min_length_ratio", 0, 1000),
+    ("max_length", 1, 10**6),
+    ("max_length_ratio", 0, 1000),
+    ("no_repeat_ngram", 0, 10**6),
+    ("beam_groups", 1, 10**6),
+    ("diversity", 0, 1000),
+)
+"""Settings with their least and greatest values."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +40,20 @@ class SearchOptions:
     min_length_ratio: float = 0.0
     max_length: int = 50
     max_length_ratio: float = 2.0
+    length_normalization: LengthNormalization = "power"
+    coverage_penalty: float = 0.0
+    no_repeat_ngram: int = 0
+    ban_unknown: bool = False
+    beam_groups: int = 1
+    diversity: float = 0.5
 
     def __post_init__(self) -> None:
-        if min(self.beam_size, self.n_best, self.max_length) < 1:
-            raise ValueError("beam_size, n_best and max_length must be at least 1")
-        if min(self.length_penalty, self.min_length, self.min_length_ratio) < 0:
-            raise ValueError("length_penalty, min_length and min_length_ratio must not be negative")
-        for name, most in (
-            ("length_penalty", 10),
-            ("max_length", 10**6),
-            ("max_length_ratio", 1000),
-        ):
-            if not getattr(self, name) <= most:
-                raise ValueError(f"{name} {getattr(self, name)} exceeds {most}")
+        for name, least, most in BOUNDS:
+            value = getattr(self, name)
+            if value > most:
+                raise ValueError(f"{name} {value} exceeds {most}")
+            if not value >= least:
+                raise ValueError(f"{name} {value} is not {least} or more")
         for low, high in (
             ("n_best", "beam_size"),
             ("min_length", "max_length"),
@@ -43,11 +61,27 @@ class SearchOptions:
         ):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(f"{low} {getattr(self, low)} exceeds {high} {getattr(self, high)}")
+        if self.length_normalization not in get_args(LengthNormalization):
+            raise ValueError(f"length_normalization {self.length_normalization} is unknown")
+        if self.beam_size % self.beam_groups:
+            raise ValueError(
+                f"beam_groups {self.beam_groups} does not divide beam_size {self.beam_size}"
+            )
 
     @classmethod
     def from_config(cls, config: DecodingConfig) -> SearchOptions:
         """Returns the options that a configuration names."""
         return cls(**config.model_dump(exclude={"batch_tokens", "precision"}))
+
+    @property
+    def formula(self) -> ScoreFormula:
+        """What hypotheses are ranked by."""
+        return ScoreFormula(self.length_penalty, self.length_normalization, self.coverage_penalty)
+
+    @property
+    def group_size(self) -> int:
+        """Hypotheses kept of each group."""
+        return self.beam_size // self.beam_groups
 
     def limits(self, source_length: int) -> tuple[int, int]:
         """Returns the fewest and the most tokens of a translation, its end not counted.

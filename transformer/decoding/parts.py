@@ -8,13 +8,18 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Protocol
 
 from transformer.data.tokenizer import Tokenizers
-from transformer.decoding.ensemble import normalize
+from transformer.decoding.beams import Hypothesis
+from transformer.decoding.constraints import Constraints
+from transformer.decoding.formula import ScoreFormula
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.request import Request
 from transformer.decoding.results import NONE, Alignment, Translation
 from transformer.decoding.sentences import split_sentences
 from transformer.errors import UserError
+from transformer.ids import UNK
 
 
 @dataclass(frozen=True)
@@ -23,22 +28,31 @@ class Part:
 
     Attributes:
         src: the source, its end of sentence last; that alone if it is blank.
-        prefix: what the translation begins with.
-        must_contain: sequences that it contains.
-        must_not_contain: sequences that it does not contain.
+        constraints: what holds for its translation, as tokens.
+        excluded: texts that its translation does not contain.
         gap: the space between this part and the next one.
     """
 
     src: list[int]
-    prefix: list[int]
-    must_contain: list[list[int]]
-    must_not_contain: list[list[int]]
+    constraints: Constraints
+    excluded: tuple[str, ...] = ()
     gap: str = ""
 
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to translate."""
         return len(self.src) == 1
+
+
+class Engine(Protocol):
+    """Another program that searches."""
+
+    def search(
+        self, parts: Sequence[Part], options: SearchOptions
+    ) -> list[list[Hypothesis] | None]:
+        """Returns the `n_best` hypotheses of each part, the best first, or None where it cannot do
+        what our own search does.
+        """
 
 
 def to_parts(
@@ -55,13 +69,15 @@ def to_parts(
             are not split.
 
     Raises:
-        UserError: a tag is no symbol of the source vocabulary; the line is named by its number.
+        UserError: a tag is no symbol of the source vocabulary, or a text cannot be said; the line
+            is named by its number.
     """
     plain = tokenizers.source.encode([request.text.strip() for request in requests])
     found = []
     for number, (request, src) in enumerate(zip(requests, plain, strict=True), first):
         if request.tag:
             _check_tag(request.tag, tokenizers, number)
+        _check_texts(request, tokenizers, number)
         whole = _part(request, src, tokenizers)
         if longest is None or len(whole.src) <= longest or request.must_contain:
             found.append([whole])
@@ -86,47 +102,64 @@ def _check_tag(tag: str, tokenizers: Tokenizers, number: int) -> None:
         )
 
 
+def _check_texts(request: Request, tokenizers: Tokenizers, number: int) -> None:
+    for text in (*request.must_contain, *request.must_not_contain):
+        if not _target_ids(text, tokenizers):
+            raise UserError(f"line {number:,}: {text!r} has no tokens: it cannot be looked for")
+    for text in (request.prefix, *request.must_contain):
+        if UNK in _target_ids(text, tokenizers):
+            raise UserError(
+                f"line {number:,}: {text!r} holds something that the target vocabulary cannot say"
+                " (tokenizer.byte_fallback)"
+            )
+
+
 def _part(request: Request, src: list[int], tokenizers: Tokenizers) -> Part:
     """Returns a line as one part; `src` is its text without a tag."""
     if request.tag and len(src) > 1:
         src = tokenizers.source.encode([f"{request.tag} {request.text.strip()}"])[0]
+    constraints = Constraints(
+        _target_ids(request.prefix, tokenizers),
+        tuple(_target_ids(text, tokenizers) for text in request.must_contain),
+        tuple(_target_ids(text, tokenizers) for text in request.must_not_contain),
+    )
+    return Part(src, constraints, request.must_not_contain)
 
-    def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [ids[:-1] for ids in tokenizers.target.encode([text.strip() for text in texts])]
 
-    (prefix,) = encode([request.prefix]) if request.prefix else ([],)
-    return Part(src, prefix, encode(request.must_contain), encode(request.must_not_contain))
+def _target_ids(text: str, tokenizers: Tokenizers) -> tuple[int, ...]:
+    """Returns the tokens of a text that stands in a translation, without an end."""
+    return tuple(tokenizers.target.encode([text.strip()])[0][:-1]) if text else ()
 
 
 def join(
     parts: Sequence[Part],
     found: Sequence[Sequence[Translation]],
-    length_penalty: float,
+    formula: ScoreFormula,
     sampled: bool,
 ) -> list[Translation]:
     """Returns the translations of a line, as many as of each of its parts.
 
     Those of samples are joined by their numbers; of those that were searched for, the combinations
     with the best scores are taken. The tokens are those of the parts one after the other, the end
-    of each included.
+    of each included, and count for the score as one translation, without coverage.
     """
     joined, num, gap = list(found[0]), len(found[0]), parts[0].gap
     for part, others in zip(parts[1:], found[1:], strict=True):
         if sampled:
             pairs = zip(joined, others, strict=True)
-            joined = [_concatenate(a, b, gap, length_penalty) for a, b in pairs]
+            joined = [_concatenate(a, b, gap, formula) for a, b in pairs]
         else:
-            every = (_concatenate(*pair, gap, length_penalty) for pair in product(joined, others))
+            every = (_concatenate(*pair, gap, formula) for pair in product(joined, others))
             joined = heapq.nlargest(num, every, key=lambda t: t.score)
         gap = part.gap
     return joined
 
 
-def _concatenate(a: Translation, b: Translation, gap: str, length_penalty: float) -> Translation:
+def _concatenate(a: Translation, b: Translation, gap: str, formula: ScoreFormula) -> Translation:
     if NONE.score in (a.score, b.score):
         return NONE
     log_probs = a.log_probs + b.log_probs
-    score = normalize(sum(log_probs), max(1, len(log_probs)), length_penalty)
+    score = formula.score(sum(log_probs), max(1, len(log_probs)))
     return Translation(
         a.text + gap + b.text,
         score,

@@ -18,7 +18,7 @@ class Request:
         text: the line.
         prefix: text that its translation begins with.
         must_contain: texts that its translation contains.
-        must_not_contain: texts that its translation does not contain.
+        must_not_contain: texts that its translation does not contain as whole words.
         tag: a symbol of the source vocabulary that is put before the line, such as `<2de>`.
         id: comes back with the translation; anything.
     """

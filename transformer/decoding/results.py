@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+MOST_WARNINGS = 10
+"""Warnings about single lines before they are only counted."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,15 @@ class Translation:
     utility: float | None = None
 
     def to_json(self, tokens: Sequence[str], soft: bool = False) -> dict[str, Any]:
-        """Returns it for machines; `tokens` are the pieces of its ids; `soft` adds the weights of
-        the alignment.
+        """Returns it for machines; the score of what was not found is None.
+
+        Args:
+            tokens: the pieces of its ids.
+            soft: adds the weights of the alignment.
         """
         value: dict[str, Any] = {
             "text": self.text,
-            "score": self.score,
+            "score": self.score if self.score > -math.inf else None,
             "tokens": list(tokens),
             "log_probs": self.log_probs,
             "finished": self.finished,
@@ -106,6 +112,7 @@ class Summary:
         num_empty: lines that are not blank, but whose translation is.
         num_cut: lines whose translation was cut at the greatest length.
         num_long: lines longer than any that the model was trained on.
+        num_missing: lines of which no translation keeps to what was asked for.
         num_split: lines that were split at the ends of their sentences.
         num_source_tokens: tokens of the lines, ends of sentence included.
         num_target_tokens: tokens of the best translations, ends of sentence included.
@@ -118,10 +125,55 @@ class Summary:
     num_cut: int = 0
     num_long: int = 0
     num_split: int = 0
+    num_missing: int = 0
     num_source_tokens: int = 0
     num_target_tokens: int = 0
     seconds: float = 0.0
     num_warnings: int = 0
+
+    def count(
+        self,
+        lengths: Sequence[int],
+        best: Translation,
+        longest: int | None,
+        warn: Callable[[str], object] | None,
+    ) -> None:
+        """Adds a line, and warns if its translation may be bad.
+
+        Args:
+            lengths: source tokens of each part that was translated by itself; mostly of one.
+            best: the first of its translations.
+            longest: most source tokens that the model was trained on, if that is known.
+            warn: takes the sentence; after `MOST_WARNINGS` lines are only counted.
+        """
+        self.num_lines += 1
+        self.num_split += len(lengths) > 1
+        if best is NONE:
+            self.num_missing += 1
+            self._warn(["no translation keeps to what was asked for"], warn)
+        if not best.ids:
+            return
+        self.num_source_tokens += sum(lengths)
+        self.num_target_tokens += len(best.ids)
+        self.num_empty += not best.text.strip()
+        reasons = []
+        if longest is not None and max(lengths) > longest:
+            self.num_long += 1
+            reasons.append(f"its {max(lengths):,} tokens are more than the {longest:,} of training")
+        if not best.finished:
+            self.num_cut += 1
+            reasons.append(f"its translation was cut at {len(best.ids) - 1:,} tokens (max_length)")
+        if reasons:
+            self._warn(reasons, warn)
+
+    def _warn(self, reasons: list[str], warn: Callable[[str], object] | None) -> None:
+        """Passes a warning about the last line on, unless there were too many."""
+        self.num_warnings += 1
+        if warn is None or self.num_warnings > MOST_WARNINGS:
+            return
+        warn(f"line {self.num_lines:,}: {'; '.join(reasons)}")
+        if self.num_warnings == MOST_WARNINGS:
+            warn("further lines of that kind are counted, not named")
 
     def lines(self) -> list[str]:
         """Returns the summary for people."""
@@ -134,6 +186,7 @@ class Summary:
             (self.num_empty, "empty translations of lines that are not (min_length 1 prevents it)"),
             (self.num_cut, "translations cut at their limit (max_length and max_length_ratio)"),
             (self.num_long, "lines longer than any that the model was trained on"),
+            (self.num_missing, "lines of which no translation keeps to what was asked for"),
             (self.num_split, "lines split at the ends of their sentences"),
         ):
             if number:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from transformer.decoding.beams import Hypothesis
-from transformer.decoding.ensemble import Decodes, mean_probability, normalize
+from transformer.decoding.constraints import Constraints
+from transformer.decoding.ensemble import Decodes, mean_coverage, mean_probability
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.rules import Rules
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.ids import BOS, EOS, PAD
 from transformer.precision import widen
@@ -37,22 +39,24 @@ class Draws:
         log_probs: of each token after that, (R, T).
         keys: decides the draws of each, (R,).
         places: number of the translation among all, (R,).
-        forced: tokens that it begins with, padded, (R, P).
-        fewest: tokens before the end of sentence may come, (R,).
-        most: tokens after which it must come, (R,).
+        rules: what each must keep to.
     """
 
     ids: Tensor
     log_probs: Tensor
     keys: Tensor
     places: Tensor
-    forced: Tensor
-    fewest: Tensor
-    most: Tensor
+    rules: Rules
 
     def select(self, rows: Tensor) -> Draws:
         """Returns some of the translations."""
-        return Draws(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        return Draws(
+            self.ids[rows],
+            self.log_probs[rows],
+            self.keys[rows],
+            self.places[rows],
+            self.rules.select(rows),
+        )
 
 
 @torch.inference_mode()
@@ -61,38 +65,48 @@ def sample(
     src: Tensor,
     options: SearchOptions,
     sampling: SamplingOptions,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    constraints: Sequence[Constraints] | None = None,
 ) -> list[list[Hypothesis]]:
     """Draws translations of source sentences (B, S), for each in the order of their numbers.
 
     Args:
         models: several make an ensemble: their probabilities are averaged.
         src: source ids, each with its end of sentence.
-        options: limits of length, which count what follows a prefix, and the length penalty.
+        options: what must not be said, and how to score.
         sampling: how many, and how to draw.
-        prefixes: tokens that each sentence's translations begin with; they are not drawn.
+        constraints: prefix and excluded phrases of each sentence; none may have included ones.
 
     Log-probabilities and scores are those of the model itself, whatever temperature, `top_k` and
-    `top_p` make of them for the draws: forced scoring gives the same.
+    `top_p` make of them for the draws: forced scoring gives the same. A translation is not finished
+    if it was cut at its limit, or where nothing was left that could be said.
     """
     if not len(src):
         return []
-    draws = _start(src, options, sampling, prefixes)
-    rows = torch.arange(len(src), device=src.device).repeat_interleave(sampling.sample)
-    states: list[Any] = [model.start(src).select(rows) for model in models]
+    draws = _start(src, options, sampling, constraints)
+    num_draws = len(draws.places)
+    states: list[Any] = [
+        model.start(src.repeat_interleave(sampling.sample, dim=0)) for model in models
+    ]
+    if options.coverage_penalty:
+        states = [state.watch() for state in states]
     found: dict[int, Hypothesis] = {}
     while len(draws.places):
         last = draws.ids[:, -1:]
         answers = [model.decode(last, state) for model, state in zip(models, states, strict=True)]
         log_probs = mean_probability([widen(x[:, -1]).log_softmax(-1) for x, _ in answers])
-        draws, cut = _extend(draws, log_probs, sampling)
+        states = [state for _, state in answers]
+        draws, willing = _extend(draws, log_probs, sampling)
         ended = draws.ids[:, -1] == EOS
+        missed = mean_coverage(states).flatten().tolist() if options.coverage_penalty else None
         for row in ended.nonzero()[:, 0].tolist():
-            found[int(draws.places[row])] = _hypothesis(draws, row, cut, options)
-        stay = (~ended).nonzero()[:, 0]
-        draws = draws.select(stay)
-        states = [state if len(stay) == len(ended) else state.select(stay) for _, state in answers]
-    every = [found[place] for place in range(len(rows))]
+            steps = draws.log_probs[row].tolist()
+            score = options.formula.score(sum(steps), len(steps), missed[row] if missed else None)
+            ids = draws.ids[row, 1:].tolist()
+            found[int(draws.places[row])] = Hypothesis(ids, score, steps, bool(willing[row]))
+        if ended.any():
+            stay = (~ended).nonzero()[:, 0]
+            draws, states = draws.select(stay), [state.select(stay) for state in states]
+    every = [found[place] for place in range(num_draws)]
     return [every[i : i + sampling.sample] for i in range(0, len(every), sampling.sample)]
 
 
@@ -100,30 +114,23 @@ def _start(
     src: Tensor,
     options: SearchOptions,
     sampling: SamplingOptions,
-    prefixes: Sequence[Sequence[int]] | None,
+    constraints: Sequence[Constraints] | None,
 ) -> Draws:
     """Returns the translations before their first token."""
-    limits, keys, forced = [], [], []
-    for i, row in enumerate(src.tolist()):
+    keys = []
+    for row in src.tolist():
         ids = [token for token in row if token not in (PAD, EOS)]
-        prefix = list(prefixes[i]) if prefixes is not None else []
-        bounds = [limit + len(prefix) for limit in options.limits(len(ids))]
-        for number in range(sampling.sample):
-            keys.append(_key(sampling.seed, ids, number))
-            limits.append(bounds)
-            forced.append(prefix)
-    width = max(map(len, forced))
-    padded = [[*prefix, *[PAD] * (width - len(prefix))] for prefix in forced]
-    device, num_rows = src.device, len(keys)
-    bounds_of = torch.tensor(limits, device=device)
+        keys += [_key(sampling.seed, ids, number) for number in range(sampling.sample)]
+    num_rows, device = len(keys), src.device
+    each = [
+        own for own in constraints or [Constraints()] * len(src) for _ in range(sampling.sample)
+    ]
     return Draws(
         torch.full((num_rows, 1), BOS, device=device),
         torch.zeros(num_rows, 0, device=device),
         torch.tensor(keys, device=device),
         torch.arange(num_rows, device=device),
-        torch.tensor(padded, dtype=torch.long, device=device).view(num_rows, width),
-        bounds_of[:, 0],
-        bounds_of[:, 1],
+        Rules.start(src.repeat_interleave(sampling.sample, dim=0), options, each),
     )
 
 
@@ -134,30 +141,20 @@ def _key(seed: int, ids: Sequence[int], number: int) -> int:
 
 
 def _extend(draws: Draws, log_probs: Tensor, sampling: SamplingOptions) -> tuple[Draws, Tensor]:
-    """Adds a token to each translation; tells also which were cut at their limit: (R,)."""
-    length = draws.log_probs.size(1)
-    allowed = log_probs.clone()
-    allowed[:, [PAD, BOS]] = -math.inf
-    allowed[:, EOS].masked_fill_(length < draws.fewest, -math.inf)
-    position = torch.full_like(draws.keys, length + 1)
-    tokens = draw(allowed, _mix(draws.keys + position * GOLDEN), sampling)
-    cut = (length >= draws.most) & (tokens != EOS)
-    tokens = tokens.masked_fill(cut, EOS)
-    if length < draws.forced.size(1):
-        forced = draws.forced[:, length]
-        tokens = torch.where(forced == PAD, tokens, forced)
-        cut &= forced == PAD
-    chosen = log_probs.gather(1, tokens[:, None])
-    ids = torch.cat((draws.ids, tokens[:, None]), dim=1)
-    logs = torch.cat((draws.log_probs.to(chosen.dtype), chosen), dim=1)
-    rest = (draws.keys, draws.places, draws.forced, draws.fewest, draws.most)
-    return Draws(ids, logs, *rest), cut
-
-
-def _hypothesis(draws: Draws, row: int, cut: Tensor, options: SearchOptions) -> Hypothesis:
-    log_probs = draws.log_probs[row].tolist()
-    score = normalize(math.fsum(log_probs), len(log_probs), options.length_penalty)
-    return Hypothesis(draws.ids[row, 1:].tolist(), score, log_probs, not bool(cut[row]))
+    """Adds a token to each translation; tells also which, if they end now, would end anyway."""
+    allowed = log_probs[:, None].clone()  # one hypothesis of each: (R, V) -> (R, 1, V)
+    willing = draws.rules.forbid(allowed, draws.ids[:, None])[:, 0]
+    stuck = allowed[:, 0].amax(-1) == -math.inf
+    position = torch.full_like(draws.keys, draws.ids.size(1))
+    tokens = draw(allowed[:, 0], _mix(draws.keys + position * GOLDEN), sampling)
+    tokens = tokens.masked_fill(stuck, EOS)
+    steps = log_probs.gather(1, tokens[:, None])
+    longer = replace(
+        draws,
+        ids=torch.cat((draws.ids, tokens[:, None]), dim=1),
+        log_probs=torch.cat((draws.log_probs.to(steps.dtype), steps), dim=1),
+    )
+    return longer, willing & ~stuck
 
 
 def draw(log_probs: Tensor, keys: Tensor, sampling: SamplingOptions) -> Tensor:

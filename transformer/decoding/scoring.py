@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from transformer.data.batching import collate, micro_batches
-from transformer.decoding.ensemble import Decodes, mean_probability, normalize
+from transformer.decoding.ensemble import Decodes, mean_coverage, mean_probability
+from transformer.decoding.formula import DEFAULT_FORMULA, ScoreFormula
 from transformer.ids import PAD
 from transformer.precision import widen
 
@@ -20,7 +21,7 @@ class Score:
     """The score of a given translation, by the formula that search ranks by.
 
     Attributes:
-        score: sum of `log_probs` / number of them ** length penalty.
+        score: by the formula that was asked for.
         log_probs: of each token, the end of sentence too.
     """
 
@@ -33,7 +34,7 @@ def score_pairs(
     models: Sequence[Decodes],
     src: Sequence[Sequence[int]],
     tgt: Sequence[Sequence[int]],
-    length_penalty: float = 1.0,
+    formula: ScoreFormula = DEFAULT_FORMULA,
     batch_tokens: int = 4096,
     device: torch.device | str = "cpu",
 ) -> list[Score]:
@@ -49,17 +50,17 @@ def score_pairs(
             [np.asarray(src[i]) for i in indices], [np.asarray(tgt[i]) for i in indices]
         ).to(torch.device(device))
         states = [model.start(batch.src) for model in models]
-        log_probs = mean_probability(
-            [
-                chosen_log_probs(model.decode(batch.tgt, state)[0], batch.labels)
-                for model, state in zip(models, states, strict=True)
-            ]
-        )
-        for i, row, length in zip(
-            indices.tolist(), log_probs.tolist(), (batch.labels != PAD).sum(1).tolist(), strict=True
-        ):
-            total = sum(row[:length])
-            scores[i] = Score(normalize(total, length, length_penalty), row[:length])
+        if formula.coverage_penalty:
+            states = [state.watch() for state in states]
+        answers = [model.decode(batch.tgt, x) for model, x in zip(models, states, strict=True)]
+        log_probs = mean_probability([chosen_log_probs(x, batch.labels) for x, _ in answers])
+        missed: list[float | None] = [None] * len(indices)
+        if formula.coverage_penalty:
+            missed = mean_coverage([state for _, state in answers])[:, 0].tolist()
+        lengths_of = (batch.labels != PAD).sum(1).tolist()
+        rows = zip(indices.tolist(), log_probs.tolist(), lengths_of, missed, strict=True)
+        for i, row, length, left_out in rows:
+            scores[i] = Score(formula.score(sum(row[:length]), length, left_out), row[:length])
     return [scores[i] for i in range(len(lengths))]
 
 

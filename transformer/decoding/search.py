@@ -3,8 +3,10 @@
 At each step every live hypothesis is extended by every token, and of all these candidates of a
 sentence the K best go on. A candidate that ends the sentence and is among the K best is finished.
 The search of a sentence stops when K hypotheses are finished, or sooner when no live one can still
-be better; then it leaves the batch. Finished hypotheses are ranked by
-sum of log-probabilities / length ** alpha (Wu et al. 2016, section 7, with the plain power).
+be better; then it leaves the batch. Finished hypotheses are ranked by `ScoreFormula`.
+
+With several groups (Vijayakumar et al. 2018) each is a search of its own with its share of the K
+places, and what a group says at a step is made less attractive to those after it.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer.decoding.beams import Beams, Hypothesis, best_extensions
-from transformer.decoding.ensemble import Decodes, mean_probability, normalize
+from transformer.decoding.beams import Beams, Extensions, Hypothesis, best_extensions
+from transformer.decoding.constraints import Constraints, extensions_towards
+from transformer.decoding.ensemble import Decodes, mean_coverage, mean_probability
 from transformer.decoding.options import SearchOptions
-from transformer.ids import BOS, EOS, PAD
+from transformer.decoding.rules import Rules
+from transformer.ids import EOS
 from transformer.precision import widen
 
 
@@ -29,79 +33,109 @@ class Search:
     """The sentences that are still searched: where they stand and what they must keep to.
 
     Attributes:
-        live: their live hypotheses.
+        live: their live hypotheses, group by group.
         sentences: their numbers in the batch that search was given, (B,).
-        fewest: tokens before the end of sentence may come, (B,).
-        most: tokens after which it must come, (B,).
-        best: scores of the K best finished hypotheses, the best first, (B, K); -inf where there is
-            none yet.
+        rules: what they must keep to.
+        best: scores of the best finished hypotheses of each group, the best first, (B, G, K / G);
+            -inf where there is none yet.
     """
 
     live: Beams
     sentences: Tensor
-    fewest: Tensor
-    most: Tensor
+    rules: Rules
     best: Tensor
 
     @classmethod
-    def start(cls, src: Tensor, options: SearchOptions) -> Search:
+    def start(
+        cls,
+        src: Tensor,
+        options: SearchOptions,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> Search:
         """Returns the search of source sentences (B, S) before its first step."""
-        lengths = ((src != PAD) & (src != EOS)).sum(1).tolist()
-        limits = torch.tensor([options.limits(n) for n in lengths], device=src.device)
-        live = Beams.start(len(src), 1, src.device)
-        best = live.totals.new_full((len(src), options.beam_size), -math.inf)
+        live = Beams.start(len(src), options.beam_groups, src.device)
+        best = live.totals.new_full((len(src), options.beam_groups, options.group_size), -math.inf)
         sentences = torch.arange(len(src), device=src.device)
-        return cls(live, sentences, limits[:, 0], limits[:, 1], best)
+        return cls(live, sentences, Rules.start(src, options, constraints), best)
 
     def select(self, rows: Tensor) -> Search:
         """Returns the search of some of its sentences."""
         return Search(
             self.live.select(rows),
             self.sentences[rows],
-            self.fewest[rows],
-            self.most[rows],
+            self.rules.select(rows),
             self.best[rows],
         )
+
+    @property
+    def is_full(self) -> Tensor:
+        """Tells which groups have found as many hypotheses as they have places: (B, G)."""
+        return self.best[:, :, -1].isfinite()
 
     def is_over(self, options: SearchOptions) -> Tensor:
         """Tells which sentences need no further step: (B,).
 
-        K hypotheses are finished, or the `n_best` asked for are and no live one can beat them: a
-        sum of log-probabilities only falls, and counts for most at the greatest length.
+        All groups are full, or nothing is left to extend. A single group may also stop when the
+        `n_best` asked for are finished and no live one can beat them: a sum of log-probabilities
+        only falls, and counts for most at the greatest length.
         """
-        longest = (self.most + 1).to(self.live.totals.dtype)
-        reachable = self.live.totals[:, 0] / longest**options.length_penalty
-        none_better = self.best[:, options.n_best - 1] >= reachable
-        return none_better | self.best[:, -1].isfinite()
+        total = self.live.totals.amax(1)
+        over = self.is_full.all(1) | (total == -math.inf)
+        if options.beam_groups > 1:
+            return over
+        reachable = total / options.formula.norm((self.rules.most + 1).to(total.dtype))
+        return over | (self.best[:, 0, options.n_best - 1] >= reachable)
 
 
 @torch.inference_mode()
 def beam_search(
-    models: Sequence[Decodes], src: Tensor, options: SearchOptions
+    models: Sequence[Decodes],
+    src: Tensor,
+    options: SearchOptions,
+    constraints: Sequence[Constraints] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translates source sentences (B, S) and returns the `n_best` hypotheses of each, best first.
 
     Several models make an ensemble: their probabilities are averaged. The result of a sentence does
     not depend on the others. A beam that holds all there are finds the exhaustive optimum; beam
-    size 1 is greedy search. Fewer than `n_best` come only if there are no more.
+    size 1 is greedy search. Fewer than `n_best`, or none, come only if there are no more that keep
+    to the rules; or if several groups find the same ones, which are then given once.
+
+    Args:
+        models: they read the same vocabularies.
+        src: source ids, each with its end of sentence.
+        options: how to search.
+        constraints: what holds for each sentence alone.
     """
-    found: list[list[Hypothesis]] = [[] for _ in range(len(src))]
+    found: list[dict[tuple[int, ...], Hypothesis]] = [{} for _ in range(len(src))]
     if not found:
-        return found
-    search = Search.start(src, options)
-    states = [model.start(src) for model in models]
+        return []
+    search = Search.start(src, options, constraints)
+    states = start_states(models, src, options)
     while len(search.sentences):
         log_probs, states = next_log_probs(models, search.live, states)  # (B, K, V)
-        willing = apply_limits(log_probs, search)
-        chosen = best_extensions(search.live.totals, log_probs, 2 * options.beam_size)
+        willing = search.rules.forbid(log_probs, search.live.ids)
+        chosen = choose(search, log_probs, options)
         candidates = search.live.extend(chosen)
-        scores = final_scores(candidates, options)
+        missed = (
+            mean_coverage(states).gather(1, chosen.parents) if options.coverage_penalty else None
+        )
+        scores = final_scores(search, candidates, missed, options)
         for row, hypothesis in finish(candidates, scores, willing.gather(1, chosen.parents)):
-            found[int(search.sentences[row])].append(hypothesis)
+            found[int(search.sentences[row])].setdefault(tuple(hypothesis.ids), hypothesis)
         num_rows = search.live.totals.numel()
         search, rows = advance(search, candidates, chosen.parents, scores, options)
         states = reorder(states, rows, num_rows)
-    return [sorted(each, key=lambda h: -h.score)[: options.n_best] for each in found]
+    return [sorted(each.values(), key=lambda h: -h.score)[: options.n_best] for each in found]
+
+
+def start_states(models: Sequence[Decodes], src: Tensor, options: SearchOptions) -> list[Any]:
+    """Returns the models' states for an empty hypothesis of each group: B * G rows."""
+    states = [model.start(src) for model in models]
+    if options.coverage_penalty:
+        states = [state.watch() for state in states]
+    rows = torch.arange(len(src), device=src.device).repeat_interleave(options.beam_groups)
+    return reorder(states, rows, len(src))
 
 
 def next_log_probs(
@@ -114,31 +148,56 @@ def next_log_probs(
     return log_probs.view(*live.totals.shape, -1), [state for _, state in answers]
 
 
-def apply_limits(log_probs: Tensor, search: Search) -> Tensor:
-    """Forbids, in place, what must not be said next, and tells who ends willingly: (B, K).
+def choose(search: Search, log_probs: Tensor, options: SearchOptions) -> Extensions:
+    """Returns twice as many candidates as there are places, of which at most half end the sentence.
 
-    Padding and the beginning of sentence are never said, the end not before `fewest` tokens, and
-    nothing else after `most`.
+    They come group by group, and in a group the preferred ones first.
     """
-    length = search.live.length
-    log_probs[:, :, [PAD, BOS]] = -math.inf
-    log_probs[:, :, EOS].masked_fill_((length < search.fewest)[:, None], -math.inf)
-    at_limit = (length >= search.most)[:, None]
-    willing = ~at_limit.expand(log_probs.shape[:2])
-    if at_limit.any():
-        end = log_probs[:, :, EOS].clone()
-        willing = willing | (end >= log_probs.amax(-1))
-        log_probs.masked_fill_(at_limit[:, :, None], -math.inf)
-        log_probs[:, :, EOS] = end
-    return willing
+    live, num_each = search.live, 2 * options.group_size
+    if options.beam_groups == 1:
+        return _choose_of_group(search, live.ids, live.totals, log_probs, num_each)
+    said = torch.zeros_like(log_probs[:, 0])  # how often groups have said each token now: (B, V)
+    size = live.totals.size(1) // options.beam_groups
+    found = []
+    for first in range(0, live.totals.size(1), size):
+        part = slice(first, first + size)
+        steps = log_probs[:, part] - options.diversity * said[:, None]
+        best = _choose_of_group(search, live.ids[:, part], live.totals[:, part], steps, num_each)
+        true_steps = best.log_probs + options.diversity * said.gather(1, best.tokens)
+        found.append(Extensions(best.parents + first, best.tokens, true_steps))
+        goes_on = (best.tokens != EOS) & best.log_probs.isfinite()
+        goes_on &= goes_on.cumsum(1) <= options.group_size
+        said.scatter_add_(1, best.tokens, goes_on.to(said.dtype))
+    return Extensions(
+        torch.cat([best.parents for best in found], dim=1),
+        torch.cat([best.tokens for best in found], dim=1),
+        torch.cat([best.log_probs for best in found], dim=1),
+    )
 
 
-def final_scores(candidates: Beams, options: SearchOptions) -> Tensor:
-    """Returns the scores of the candidates that are finished, -inf for all others: (B, N)."""
-    scores = normalize(candidates.totals, candidates.length, options.length_penalty)
-    finished = candidates.ids[:, :, -1] == EOS
-    finished[:, options.beam_size :] = False
-    return scores.masked_fill(~finished, -math.inf)
+def _choose_of_group(
+    search: Search, ids: Tensor, totals: Tensor, log_probs: Tensor, num: int
+) -> Extensions:
+    """Returns the preferred extensions of one group's hypotheses."""
+    if search.rules.include:
+        return extensions_towards(search.rules.include, ids, totals, log_probs, num)
+    return best_extensions(totals, log_probs, num)
+
+
+def final_scores(
+    search: Search, candidates: Beams, missed: Tensor | None, options: SearchOptions
+) -> Tensor:
+    """Returns the scores of the candidates that are finished, -inf for all others: (B, N).
+
+    Those are finished that end the sentence and are among the preferred ones of a group that is not
+    full. `missed` is the coverage of each, where it counts.
+    """
+    scores = options.formula.score(candidates.totals, candidates.length, missed)
+    ended = (candidates.ids[:, :, -1] == EOS) & candidates.totals.isfinite()
+    in_groups = ended.unflatten(1, (options.beam_groups, -1)).clone()
+    in_groups[:, :, options.group_size :] = False
+    in_groups &= ~search.is_full[:, :, None]
+    return scores.masked_fill(~in_groups.flatten(1), -math.inf)
 
 
 def finish(candidates: Beams, scores: Tensor, willing: Tensor) -> list[tuple[int, Hypothesis]]:
@@ -158,17 +217,23 @@ def finish(candidates: Beams, scores: Tensor, willing: Tensor) -> list[tuple[int
 def advance(
     search: Search, candidates: Beams, parents: Tensor, scores: Tensor, options: SearchOptions
 ) -> tuple[Search, Tensor]:
-    """Goes on with the best candidates that do not end, of the sentences that are not over.
+    """Goes on with the preferred candidates that do not end, of the sentences that are not over.
 
     Returns the search after this step, and for each of its hypotheses the row of its parent in the
     state: (B * K,).
     """
+    num_groups = options.beam_groups
     ended = candidates.ids[:, :, -1] == EOS
-    unfinished = replace(candidates, totals=candidates.totals.masked_fill(ended, -math.inf))
-    places = unfinished.totals.topk(min(options.beam_size, ended.size(1))).indices  # (B, K)
-    best = torch.cat((search.best, scores), dim=1).topk(options.beam_size).values
+    goes_on = (~ended & candidates.totals.isfinite()).unflatten(1, (num_groups, -1))
+    places = goes_on.byte().argsort(dim=2, descending=True, stable=True)
+    places = places[:, :, : options.group_size]  # (B, G, N / G) -> (B, G, K / G)
+    firsts = torch.arange(num_groups, device=places.device)[:, None] * goes_on.size(2)
+    places = (places + firsts).flatten(1)  # -> (B, K)
+    live = replace(candidates, totals=candidates.totals.masked_fill(ended, -math.inf)).pick(places)
+    both = torch.cat((search.best, scores.unflatten(1, (num_groups, -1))), dim=2)
+    best = both.topk(options.group_size).values
     num_parents = search.live.totals.size(1)
-    search = replace(search, live=unfinished.pick(places), best=best)
+    search = replace(search, live=live, best=best)
     stay = (~search.is_over(options)).nonzero()[:, 0]
     rows = stay[:, None] * num_parents + parents.gather(1, places)[stay]
     return search.select(stay), rows.flatten()

@@ -19,10 +19,12 @@ from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.alignment import align_pairs
 from transformer.decoding.arrivals import arrivals
 from transformer.decoding.beams import Hypothesis
+from transformer.decoding.constraints import Constraints
+from transformer.decoding.exclusion import search_without
 from transformer.decoding.loading import load_models
 from transformer.decoding.minimum_bayes_risk import rank_by_utility
 from transformer.decoding.options import SearchOptions
-from transformer.decoding.parts import Part, join, to_parts
+from transformer.decoding.parts import Engine, Part, join, to_parts
 from transformer.decoding.request import Request
 from transformer.decoding.results import BLANK, NONE, Alignment, Summary, Translation
 from transformer.decoding.sampling import sample
@@ -36,8 +38,6 @@ log = logging.getLogger("transformer")
 
 CHUNK_LINES = 4096
 """Lines of a stream that are sorted by length together."""
-MOST_WARNINGS = 10
-"""Warnings about single lines before they are only counted."""
 T = TypeVar("T")
 
 
@@ -57,6 +57,7 @@ class Translator:
         sampling: draws translations so instead of searching for them.
         utility: ranks the translations of a line by it, one of `minimum_bayes_risk.UTILITIES`.
         alignments: aligns the words of each translation.
+        engine: searches instead of our own search, where it can do the same.
         split_sentences: splits a line that is longer than any of training at sentence ends.
         precision: numbers that the models compute with.
         summary: what the latest call translated.
@@ -73,6 +74,7 @@ class Translator:
     utility: str | None = None
     alignments: bool = False
     split_sentences: bool = False
+    engine: Engine | None = None
     precision: str = "float32"
     summary: Summary = field(default_factory=Summary, init=False)
 
@@ -190,7 +192,7 @@ class Translator:
             self.models,
             [src[i] for i in asked],
             [tgt[i] for i in asked],
-            (options or self.options).length_penalty,
+            (options or self.options).formula,
             self.batch_tokens,
             self.device,
         )
@@ -228,17 +230,22 @@ class Translator:
         """Translates lines that follow those of the summary."""
         started_at = time.perf_counter()
         requests = [Request(line) if isinstance(line, str) else line for line in lines]
+        first = self.summary.num_lines + 1
+        for number, request in enumerate(requests if self.sampling else [], first):
+            if request.must_contain:
+                raise UserError(f"line {number:,}: must_contain is for a search, not for samples")
         longest = self.run_config.data.max_length if self.run_config is not None else None
         most = longest if self.split_sentences else None
-        parts = to_parts(requests, self.tokenizers, self.summary.num_lines + 1, most)
+        parts = to_parts(requests, self.tokenizers, first, most)
         found = iter(self._translate_parts([part for line in parts for part in line], options))
         results = []
         for line in parts:
             translations = join(
-                line, list(islice(found, len(line))), options.length_penalty, bool(self.sampling)
+                line, list(islice(found, len(line))), options.formula, bool(self.sampling)
             )
             results.append(self._ranked(translations))
-            self._count(line, results[-1][0], longest)
+            lengths = [len(part.src) for part in line]
+            self.summary.count(lengths, results[-1][0], longest, self.warn)
         self.summary.seconds += time.perf_counter() - started_at
         return results
 
@@ -270,11 +277,24 @@ class Translator:
 
     def _hypotheses(self, parts: Sequence[Part], options: SearchOptions) -> list[list[Hypothesis]]:
         """Searches for translations of one batch, or draws them."""
-        src = pad([np.array(part.src) for part in parts]).to(self.device)
-        if self.sampling is not None:
-            prefixes = [part.prefix for part in parts]
-            return sample(self.models, src, options, self.sampling, prefixes)
-        return beam_search(self.models, src, options)
+        if self.engine is None:
+            return self._search(parts, options)
+        found = self.engine.search(parts, options)
+        left = [part for part, hypotheses in zip(parts, found, strict=True) if hypotheses is None]
+        ours = iter(self._search(left, options) if left else [])
+        return [next(ours) if hypotheses is None else hypotheses for hypotheses in found]
+
+    def _search(self, parts: Sequence[Part], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Searches for translations without another engine, or draws them."""
+
+        def search(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
+            src = pad([np.array(parts[i].src) for i in rows]).to(self.device)
+            if self.sampling is not None:
+                return sample(self.models, src, options, self.sampling, own)
+            return beam_search(self.models, src, options, own)
+
+        constraints, excluded = zip(*((x.constraints, x.excluded) for x in parts), strict=True)
+        return search_without(search, constraints, excluded, self.tokenizers.target)
 
     def _translations(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         texts = self.tokenizers.target.decode([h.ids for h in hypotheses])
@@ -302,36 +322,6 @@ class Translator:
             return translations
         language = self.run_config.data.target_language if self.run_config is not None else ""
         return rank_by_utility(translations, self.utility, bool(self.sampling), language)
-
-    def _count(self, parts: Sequence[Part], best: Translation, longest: int | None) -> None:
-        """Adds a line to the summary, and warns if its translation may be bad."""
-        summary = self.summary
-        summary.num_lines += 1
-        summary.num_split += len(parts) > 1
-        if not best.ids:
-            return
-        length = max(len(part.src) for part in parts)
-        summary.num_source_tokens += sum(len(part.src) for part in parts)
-        summary.num_target_tokens += len(best.ids)
-        summary.num_empty += not best.text.strip()
-        reasons = []
-        if longest is not None and length > longest:
-            summary.num_long += 1
-            reasons.append(f"its {length:,} tokens are more than the {longest:,} of training")
-        if not best.finished:
-            summary.num_cut += 1
-            reasons.append(f"its translation was cut at {len(best.ids) - 1:,} tokens (max_length)")
-        if reasons:
-            self._warn(f"line {summary.num_lines:,}: {'; '.join(reasons)}")
-
-    def _warn(self, sentence: str) -> None:
-        """Passes a warning on, unless there were too many."""
-        self.summary.num_warnings += 1
-        if self.warn is None or self.summary.num_warnings > MOST_WARNINGS:
-            return
-        self.warn(sentence)
-        if self.summary.num_warnings == MOST_WARNINGS:
-            self.warn("further lines of that kind are counted, not named")
 
 
 def _chunks(lines: Iterable[T], num: int) -> Iterator[list[T]]:

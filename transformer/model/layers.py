@@ -113,12 +113,14 @@ class DecoderView(NamedTuple):
             those before it and itself.
         positions: where they stand.
         packing: how they are packed, if they are.
+        watched: whether what they attend to in the source is asked for.
     """
 
     memory_mask: Tensor | None
     prefix_mask: Tensor | None = None
     positions: Positions = Positions()
     packing: Packing | None = None
+    watched: bool = False
 
 
 class DecoderLayer(nn.Module):
@@ -135,8 +137,11 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self, x: Tensor, prefix: KeysValues | None, memory: KeysValues, view: DecoderView
-    ) -> tuple[Tensor, KeysValues]:
-        """Decodes the tokens that follow `prefix`: (B, T, D) -> (B, T, D) and the longer prefix.
+    ) -> tuple[Tensor, KeysValues, Tensor | None]:
+        """Decodes the tokens that follow `prefix`: (B, T, D) -> (B, T, D), and the longer prefix.
+
+        If `view` asks for it, also how much they attend to each source token, as the mean of the
+        heads: (B, T, S).
 
         Args:
             x: the tokens; packed, if `view` says so: (N, D) instead of (B, T, D).
@@ -153,8 +158,11 @@ class DecoderLayer(nn.Module):
         x = self.self_attention_residual.add(x, y)
 
         y = self.cross_attention_residual.read(x)
+        weights = None
+        if view.watched:
+            weights = self.cross_attention.weights(y, memory, view.memory_mask).mean(1)
         y = self.cross_attention.attend(y, memory, view.memory_mask, packing=view.packing)
         x = self.cross_attention_residual.add(x, y)
 
         y = self.feed_forward_residual.read(x)
-        return self.feed_forward_residual.add(x, self.feed_forward(y)), seen
+        return self.feed_forward_residual.add(x, self.feed_forward(y)), seen, weights

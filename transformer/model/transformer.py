@@ -84,11 +84,19 @@ class Decoder(nn.Module):
         self.checkpointing = checkpointing
 
     def forward(
-        self, x: Tensor, state: DecoderState, packing: Packing | None = None
+        self,
+        x: Tensor,
+        state: DecoderState,
+        packing: Packing | None = None,
+        real: Tensor | None = None,
     ) -> tuple[Tensor, DecoderState]:
         """Decodes the tokens after those that `state` has seen: (B * K, T, D) -> (B * K, T, D).
 
-        With `packing`, which says how x is packed, it is (N, D) -> (N, D), of K = 1.
+        Args:
+            x: the tokens.
+            state: what they follow.
+            packing: how x is packed, if it is: (N, D) -> (N, D), of K = 1.
+            real: which tokens count for what `state` watches: bool (B * K, T).
         """
         view, after = state.advance(x.size(-2), packing)
         shape, prefix = x.shape, []
@@ -96,8 +104,12 @@ class Decoder(nn.Module):
             x = x.view(len(x) // state.num_hypotheses, -1, x.size(2))  # -> (B, K * T, D)
         for i, layer in enumerate(self.layers):
             before = state.prefix[i] if state.prefix else None
-            x, seen = _run(self, layer, x, before, state.memory[i], view)
+            x, seen, weights = _run(self, layer, x, before, state.memory[i], view)
             prefix.append(seen)
+        if after.received is not None and real is not None:
+            weights = weights.unflatten(1, (state.num_hypotheses, -1))  # (B, K, T, S)
+            counted = weights * real.view(weights.shape[:3])[..., None]
+            after = replace(after, received=after.received + counted.sum(2))
         return self.norm(x).view(shape), replace(after, prefix=prefix)
 
 
@@ -124,6 +136,8 @@ class DecoderState:
             (B, H, N, Dh); empty at the start.
         length: tokens that each hypothesis has seen.
         descent: bool (B, K, N), True = a token of the hypothesis; None = K is 1 and all are.
+        received: if it is watched: how much each source token has received of the attention of each
+            hypothesis' tokens, (B, K, S), in the last layer, as the mean of its heads.
     """
 
     memory: list[KeysValues]
@@ -131,6 +145,7 @@ class DecoderState:
     prefix: list[KeysValues]
     length: int = 0
     descent: Tensor | None = None
+    received: Tensor | None = None
 
     @property
     def num_hypotheses(self) -> int:
@@ -150,9 +165,19 @@ class DecoderState:
         elif num > 1:
             seen = self.prefix[0].length if self.prefix else 0
             descent = torch.ones(len(sentences), num, seen, dtype=torch.bool, device=rows.device)
-        state = replace(self, descent=descent)
+        received = self.received
+        if received is not None:
+            received = received.flatten(0, 1)[rows].unflatten(0, (len(sentences), num))
+        state = replace(self, descent=descent, received=received)
         all_in_order = torch.arange(len(self.memory[0].keys), device=rows.device)
         return state if sentences.equal(all_in_order) else state._of_sentences(sentences)
+
+    def watch(self) -> DecoderState:
+        """Returns this state before any target token, such that it counts the attention that source
+        tokens receive.
+        """
+        keys = self.memory[-1].keys
+        return replace(self, received=keys.new_zeros(len(keys), 1, keys.size(2)))
 
     def _of_sentences(self, sentences: Tensor) -> DecoderState:
         """Returns this state, whose hypotheses are those of `sentences` already."""
@@ -171,7 +196,8 @@ class DecoderState:
         prefix.
         """
         num, after = self.num_hypotheses, replace(self, length=self.length + num_tokens)
-        view = DecoderView(self.memory_mask, None, Positions(self.length, num), packing)
+        positions, watched = Positions(self.length, num), self.received is not None
+        view = DecoderView(self.memory_mask, None, positions, packing, watched)
         if self.descent is None:
             return view, after
         own = torch.eye(num, dtype=torch.bool, device=self.descent.device)
@@ -291,7 +317,8 @@ class Transformer(nn.Module):
         (B, T) -> logits (B, T, V) and the state that has seen these too. Training is this call with
         a fresh state and the whole target; decoding is the same call with one token.
         """
-        x, state = self.decoder(self.tgt_embedding(tgt, state.length), state)
+        real = None if state.received is None else tgt != PAD
+        x, state = self.decoder(self.tgt_embedding(tgt, state.length), state, real=real)
         return self.output(x), state
 
     @property

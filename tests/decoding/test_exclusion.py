@@ -1,0 +1,102 @@
+"""What translations must not contain is in none of their texts, however cut into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import nn
+
+from transformer.data.tokenizer import Tokenizers
+from transformer.decoding.exclusion import contains
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.request import Request
+from transformer.decoding.sampling_options import SamplingOptions
+from transformer.decoding.translator import Translator
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+
+Recites = Callable[..., nn.Module]
+LINES = ["the old dog", "a small cat sees the house", "who lives there"]
+
+
+def speller(
+    recites: Recites, tokenizers: Tokenizers, steps: Sequence[dict[str, float]]
+) -> Translator:
+    """Says at each step one of some pieces, with these logits."""
+    target = tokenizers.target
+    ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
+    logits = torch.full((len(steps), len(ids)), -30.0, dtype=torch.float64)
+    for row, pieces in zip(logits, steps, strict=True):
+        for piece, logit in pieces.items():
+            row[ids[piece]] = logit
+    options = SearchOptions(30, 30, 0.0, max_length=6)
+    return Translator([recites(logits)], tokenizers, options)  # type: ignore[list-item]
+
+
+def test_a_text_is_kept_out_in_each_way_to_cut_it_into_tokens(
+    recites: Recites, tokenizers: Tokenizers
+) -> None:
+    """Here the model spells in two ways what is one piece of the vocabulary."""
+    assert len(tokenizers.target.encode(["dog"])[0]) == 2
+    steps = [{"▁do": 2, "▁": 1}, {"g": 2, "d": 1}, {"</s>": 2, "o": 1}, {"</s>": 1, "g": 2}]
+    translator = speller(recites, tokenizers, [*steps, {"</s>": 2}])
+    free, kept = translator.translate_n_best(["x", Request("x", must_not_contain=("dog",))])
+    assert [t.text for t in free].count("dog") == 2
+    texts = [t.text for t in kept]
+    assert "dog" not in texts
+    assert {"dod", "g", "do"} & set(texts)
+
+
+@pytest.mark.parametrize("sampling", [None, SamplingOptions(sample=5)])
+def test_none_of_the_translations_holds_a_text_that_it_must_not(
+    make_model: Callable[..., Transformer],
+    tokenizers: Tokenizers,
+    sampling: SamplingOptions | None,
+) -> None:
+    """Neighbours are translated as ever."""
+    model = make_model(1, tokenizers.source.vocab_size, double=False)
+    options = SearchOptions(4, 4, max_length=8, max_length_ratio=0.0)
+    translator = Translator([model], tokenizers, options, sampling=sampling)
+    free = translator.translate_n_best(LINES)
+    words = tuple(word for t in free[1] for word in t.text.split()[:2] if "\ufffd" not in word)
+    assert words, "else the claim is empty"
+    asked = [LINES[0], Request(LINES[1], must_not_contain=words), LINES[2]]
+    kept = translator.translate_n_best(asked)
+    assert not any(contains(t.text, word) for t in kept[1] for word in words)
+    assert [[t.ids for t in each] for each in (kept[0], kept[2])] == [
+        [t.ids for t in each] for each in (free[0], free[2])
+    ]
+
+
+def test_a_text_of_the_prefix_may_stand_there(recites: Recites, tokenizers: Tokenizers) -> None:
+    steps = [{"▁dog": 2}, {"▁dog": 2, "▁the": 1}, {"</s>": 2}]
+    request = Request("x", prefix="dog", must_not_contain=("dog",))
+    assert speller(recites, tokenizers, steps).translate([request]) == ["dog the"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "is_there"),
+    [
+        ("the dog.", "dog", True),
+        ("the dogs", "dog", False),
+        ("hotdog", "dog", False),
+        ("a (dog)", "dog", True),
+        ("说我们不知道", "我们", True),
+        ("100 % sure", "%", True),
+    ],
+)
+def test_a_text_is_contained_as_whole_words(text: str, wanted: str, is_there: bool) -> None:
+    assert contains(text, wanted) is is_there
+
+
+@pytest.mark.parametrize("field", ["prefix", "must_contain"])
+def test_what_the_vocabulary_cannot_say_is_refused_by_line(
+    make_model: Callable[..., Transformer], bare_tokenizers: Tokenizers, field: str
+) -> None:
+    model = make_model(0, bare_tokenizers.source.vocab_size, double=False)
+    value = "Ж" if field == "prefix" else ("Ж",)
+    requests = ["a", Request("b", **{field: value})]  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="line 2: 'Ж' holds something that the target vocabulary"):
+        Translator([model], bare_tokenizers).translate(requests)
