@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from pyarrow import parquet
 from transformer.config import CorpusConfig, DataConfig
 from transformer.data.lines import read_lines
 from transformer.data.reading import read_pairs
+from transformer.decoding.formats import JsonFormat
+from transformer.decoding.request import KEYS
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 
@@ -157,9 +160,14 @@ def test_a_hub_folder_of_arbitrary_bytes_is_read_or_refused(
 
 
 @pytest.fixture(scope="module")
-def translate(trained_run: Path) -> Callable[[bytes], list[str]]:
-    """Translates the lines of a stream with a trained model."""
-    translator = Translator.load(trained_run)
+def translator(trained_run: Path) -> Translator:
+    """Translates with a trained model."""
+    return Translator.load(trained_run)
+
+
+@pytest.fixture(scope="module")
+def translate(translator: Translator) -> Callable[[bytes], list[str]]:
+    """Translates the lines of a stream."""
 
     def run(data: bytes) -> list[str]:
         lines = read_lines(io.BytesIO(data), "a stream")
@@ -193,3 +201,36 @@ def test_any_bytes_are_translated_or_refused_with_the_number_of_the_line(
     number = next(i for i, x in enumerate(data.split(b"\n"), 1) if not is_utf8(x))
     with pytest.raises(UserError, match=rf"^a stream:{number}: not valid UTF-8"):
         translate(data)
+
+
+ANY_TEXT = st.text(st.characters(codec=None), max_size=5) | st.sampled_from(["a", "b c", "d\n"])
+ANY_JSON = ANY_TEXT | st.lists(ANY_TEXT, max_size=2) | JSON
+REQUESTS = st.lists(
+    st.fixed_dictionaries({"text": ANY_TEXT}, optional=dict.fromkeys(KEYS[1:], ANY_JSON))
+    | st.dictionaries(st.sampled_from(KEYS), ANY_JSON)
+    | JSON,
+    max_size=4,
+)
+
+
+@settings(FUZZ, max_examples=100)
+@given(REQUESTS.map(lambda rows: "".join(json.dumps(row) + "\n" for row in rows).encode()) | BYTES)
+@example(b"[" * 100_000)
+@example(b'{"text": "a", "id": ' + b"[" * 500 + b"]" * 500 + b"}")
+@example(b'{"text": "a", "id": ' + b"9" * 5000 + b"}")
+@example(b'{"text": "\\ud800"}')
+@example(b'{"text": "a", "id": "\\ud800"}')
+def test_any_request_in_json_is_answered_in_json_or_refused_with_the_number_of_its_line(
+    translator: Translator, data: bytes
+) -> None:
+    form = JsonFormat(translator.tokenizers.target)
+    lines = form.read(read_lines(io.BytesIO(data), "a stream"), "a stream")
+    try:
+        answers = [form.write(found) for found in translator.translate_stream(lines)]
+    except UserError as error:
+        said = str(error)
+    else:
+        assert len(answers) == count_lines(data)
+        assert all(x.encode().count(b"\n") == 1 and "text" in json.loads(x) for x in answers)
+        return
+    assert re.match(r"a stream:\d+: |line \d+: ", said)

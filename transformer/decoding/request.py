@@ -47,7 +47,7 @@ def read_requests(lines: Iterable[str], name: str) -> Iterator[Request]:
     """
     for number, line in enumerate(lines, 1):
         try:
-            yield _request(json.loads(line))
+            yield _request(_parsed(line))
         except json.JSONDecodeError as error:
             raise UserError(
                 f"{name}:{number}: not JSON: {error.msg} at character {error.pos + 1};"
@@ -55,6 +55,23 @@ def read_requests(lines: Iterable[str], name: str) -> Iterator[Request]:
             ) from None
         except ValueError as error:
             raise UserError(f"{name}:{number}: {error}") from None
+
+
+def _parsed(line: str) -> object:
+    """Returns the value of JSON that can also be written again.
+
+    Raises:
+        ValueError: it is none, or none of text.
+    """
+    try:
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("lists or objects stand too deep in each other") from None
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise ValueError(f"{half} is half of a surrogate pair, which is no character") from None
+    return value
 
 
 def _request(value: object) -> Request:
