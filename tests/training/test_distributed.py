@@ -61,6 +61,8 @@ def work(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         job("spread", 2, SPREAD),
         job("gathered@2", 2, SPREAD, to=5),
         job("gathered@1", 1, resume=True),
+        job("scattered@1", 1, to=5),
+        job("scattered@2", 2, SPREAD, "training.activation_checkpointing=true", resume=True),
         job("slow", 2, to=6, patience_seconds=4, validation_seconds=8),
         {**job("apart", 2), "others": job("other", 2, "seed=9")["config"]},
     ]
@@ -163,6 +165,11 @@ def test_a_model_that_is_spread_over_processes_learns_the_same(work: Path) -> No
 
 def test_a_run_whose_model_was_spread_goes_on_in_one_process(work: Path) -> None:
     assert_same_run(work / "one", work / "gathered")
+
+
+def test_a_run_of_one_process_goes_on_with_a_model_that_is_spread(work: Path) -> None:
+    """Each layer is recomputed in the backward pass meanwhile."""
+    assert_same_run(work / "one", work / "scattered")
 
 
 def test_processes_that_see_different_things_are_refused_by_what_differs(work: Path) -> None:

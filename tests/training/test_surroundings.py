@@ -15,6 +15,7 @@ import torch
 from small_task import Command
 
 from transformer.config import Config
+from transformer.errors import UserError
 from transformer.training.checkpoint import (
     BEST,
     list_checkpoints,
@@ -115,3 +116,18 @@ def test_a_start_from_another_model_takes_its_vocabulary_and_names_both_sizes(
     assert f"the vocabulary of {first.run_dir}/{BEST} has 300 pieces, not 320" in caplog.text
     models = [load_model(x.run_dir).tokenizers.source.model for x in (first, other)]
     assert models[0] == models[1]
+
+
+def test_two_vocabularies_of_another_model_that_do_not_fit_are_named_with_both_sizes(
+    make_config: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "few").write_text("a b\n" * 150)
+    few = f"data.train.0.target={tmp_path}/few"
+    separate = ("tokenizer.joint=false", "model.tie_embeddings=none", few)
+    first = make_config(*separate, "training.max_steps=1", run="first")
+    train(first)
+    tokenizers = load_model(first.run_dir).tokenizers
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    assert sizes[0] != sizes[1]
+    with pytest.raises(UserError, match="of {} and {} cannot share one embedding".format(*sizes)):
+        train(make_config(f"init_from={first.run_dir}", "model.tie_embeddings=all"))
