@@ -16,7 +16,8 @@ Contenders are named NAME or NAME@PRECISION.
              (a default where `transformers` is installed)
   translate  greedy, beam5: ours; ct2-greedy, ct2-beam5: CTranslate2 with the same weights, a small
              batch on each core at once (a default where `ctranslate2` is installed); plain:
-             torch.nn.Transformer, greedy, reading the prefix anew. With --run and --lines a trained
+             torch.nn.Transformer, greedy, reading the prefix anew; hf-greedy, hf-beam5: `generate`
+             of Hugging Face's MarianMTModel of the same sizes. With --run and --lines a trained
              model translates text, else random ids
   data       ours: read, filter, train a tokenizer, encode; start: a run on what is prepared;
              spm, spm-all-cores: SentencePiece alone, encoding the same lines
@@ -58,7 +59,7 @@ Numbers = dict[str, float]
 PRECISIONS = get_args(Precision)
 CONTENDERS = {
     "train": ("ours", "plain", "sorted", "compiled", "marian"),
-    "translate": ("greedy", "beam5", "ct2-greedy", "ct2-beam5", "plain"),
+    "translate": ("greedy", "beam5", "ct2-greedy", "ct2-beam5", "hf-greedy", "hf-beam5", "plain"),
     "data": ("ours", "start", "spm", "spm-all-cores"),
 }
 HAS_MARIAN = find_spec("transformers") is not None

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from benchmark_baselines import PlainTransformer, plain_greedy
+from benchmark_baselines import MarianLogits, PlainTransformer, plain_greedy
 from benchmark_work import SyntheticCorpus, Work, now, peak_mib, resident_peak
 
 from transformer import Translator
@@ -20,9 +21,10 @@ from transformer.decoding.options import SearchOptions
 from transformer.decoding.quantization import in_precision
 from transformer.decoding.search import beam_search
 from transformer.errors import UserError
+from transformer.ids import PAD
 from transformer.model.transformer import Transformer
 
-BEAMS = {"greedy": 1, "beam5": 5, "ct2-greedy": 1, "ct2-beam5": 5}
+BEAMS = {"greedy": 1, "beam5": 5, "ct2-greedy": 1, "ct2-beam5": 5, "hf-greedy": 1, "hf-beam5": 5}
 CT2_BATCH_TOKENS = 512
 """CTranslate2 is fastest with a batch for each core, small enough for its cache."""
 
@@ -81,6 +83,8 @@ def _translation(work: Work, contender: str, model: Transformer, device: torch.d
     """Returns what translates for a contender."""
     if contender == "plain":
         return _plain(work, device)
+    if contender.startswith("hf-"):
+        return _hugging_face(work, BEAMS[contender], device)
     if contender.startswith("ct2-"):
         return _ctranslate2(work, model, BEAMS[contender])
     fast = in_precision(model, work.precision)
@@ -109,6 +113,33 @@ def _plain(work: Work, device: torch.device) -> Translate:
             int((plain_greedy(plain, pad([sentences[i] for i in batch]).to(device)) != 0).sum())
             for batch in batches
         )
+
+    return translate
+
+
+def _hugging_face(work: Work, beam_size: int, device: torch.device) -> Translate:
+    """Returns `generate` of Hugging Face's `MarianMTModel` of the same sizes, on our batches."""
+    if work.run is not None:
+        raise UserError("hf has untrained weights of its own: leave out --run")
+    marian: Any = MarianLogits(*work.sizes).to(device).eval().model
+
+    @torch.inference_mode()
+    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> int:
+        num_tokens = 0
+        for batch in _batches(sentences, work.batch_tokens):
+            src = pad([sentences[i] for i in batch]).to(device)
+            fewest, most = options.limits(src.size(1) - 1)
+            found = marian.generate(
+                input_ids=src,
+                attention_mask=(src != PAD).long(),
+                num_beams=beam_size,
+                min_new_tokens=fewest + 1,
+                max_new_tokens=most + 1,
+                use_cache=True,
+                do_sample=False,
+            )
+            num_tokens += found[:, 1:].numel()
+        return num_tokens
 
     return translate
 
