@@ -59,10 +59,12 @@ class Int8Linear(nn.Module):
         out = x.new_empty(len(rounded), self.out_features)
         parts = (rounded, scales, out)
         for part, scale, y in zip(*(p.split(ROWS_AT_ONCE) for p in parts), strict=True):
-            torch.mul(torch._int_mm(part, self.rounded.t()), scale, out=y)
-            y *= self.scales
-            if self.bias is not None:
-                y += self.bias
+            y.copy_(torch._int_mm(part, self.rounded.t()))  # faster than a product of both types
+            y *= scale
+            if self.bias is None:
+                y *= self.scales
+            else:
+                torch.addcmul(self.bias, y, self.scales, out=y)
         return out.view(*x.shape[:-1], self.out_features)
 
 
