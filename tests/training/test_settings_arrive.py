@@ -68,6 +68,7 @@ def test_precision_is_that_of_the_products_and_weights_stay_float32(
         "model.positions=rotary",
         "model.activation=swiglu",
         "training.max_steps=2",
+        *QUIET,
     )
     train(config)
     assert types == {getattr(torch, precision)}
