@@ -200,16 +200,32 @@ def test_bfloat16_updates_do_not_depend_on_the_cut(make_config: Make) -> None:
             torch.testing.assert_close(cut, found[1][name], rtol=0.05, atol=1e-4)
 
 
-@pytest.mark.parametrize("whole_steps", [3, 4], ids=["not reported", "reported"])
+def spoil(loss: Tensor, what: str) -> Tensor:
+    """Returns a loss that is not a number, or one whose gradient alone is not."""
+    if what == "loss":
+        return loss * math.nan
+    loss.register_hook(lambda gradient: gradient * math.nan)
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("whole_steps", "what", "says"),
+    [
+        (3, "loss", "the loss is nan"),
+        (4, "loss", "the loss is nan"),  # the next is reported
+        (3, "gradient", r"the loss is \d.*, the norm of its gradient nan"),
+    ],
+)
 def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_optimizer(
-    make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int
+    make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int, what: str, says: str
 ) -> None:
     loss, calls = trainer.training_loss, []
     apply, found = trainer.TrainingState.apply_update, []
 
     def spoilt(*args: Any) -> Tensor:
         calls.append(args)
-        return loss(*args) * (math.nan if len(calls) > whole_steps else 1)
+        value = loss(*args)
+        return spoil(value, what) if len(calls) > whole_steps else value
 
     def noting(self: trainer.TrainingState, *args: Any) -> float:
         rate = apply(self, *args)
@@ -220,7 +236,7 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_op
     monkeypatch.setattr(trainer.TrainingState, "apply_update", noting)
     one_part = ("training.max_tokens=4000", "training.log_every=5", "training.ema_decay=0.9")
     config = make_config(*one_part, "training.save_every=1000", "validation.every=1000")
-    with pytest.raises(UserError, match=f"step {whole_steps + 1}: the loss is nan"):
+    with pytest.raises(UserError, match=f"step {whole_steps + 1}: {says}"):
         train(config)
     assert len(found) > whole_steps
     for state in found[whole_steps:]:
