@@ -56,6 +56,7 @@ STOCHASTIC = (
 )
 
 
+FAST = ("training.precision=bfloat16", "training.activation_checkpointing=true")
 TWO_PASSES = {
     "r_drop": ("training.r_drop=2", "data.max_length=100", "training.source_word_dropout=0.1"),
     "simcut": ("training.simcut=3", "data.max_length=100", "training.target_word_dropout=0.1"),
@@ -64,7 +65,7 @@ TWO_PASSES = {
 
 @pytest.mark.parametrize(
     ("stop_at", "settings"),
-    [(7, ()), (10, ()), (13, TWO_PASSES["r_drop"]), (7, TWO_PASSES["simcut"])],
+    [(7, ()), (10, FAST), (13, TWO_PASSES["r_drop"]), (7, TWO_PASSES["simcut"])],
 )
 def test_a_run_stopped_and_resumed_ends_in_the_same_bits(
     make_config: Make, stop_at: int, settings: tuple[str, ...]
@@ -364,6 +365,19 @@ def test_fine_tuning_starts_from_the_weights_and_vocabulary_of_another_run(
         torch.testing.assert_close(p, q, rtol=0, atol=1e-9, msg=name)
     with pytest.raises(UserError, match=r"weight .* is \(.*\), this model needs"):
         train(make_config(f"init_from={first.run_dir}", "model.d_ff=48", run="other"))
+
+
+def test_a_start_from_a_whole_state_takes_no_more_than_what_translates(make_config: Make) -> None:
+    """The moving average as weights, and nothing of the optimizer."""
+    first = make_config("training.ema_decay=0.9", "training.max_steps=6", run="first")
+    train(first)
+    ((_, whole),) = list_checkpoints(Path(first.run_dir))
+    found = []
+    for run, start in (("whole", whole), ("best", first.run_dir)):
+        config = make_config(f"init_from={start}", "training.max_steps=2", run=run)
+        train(config)
+        found.append(final_tensors(config))
+    assert_equal(*found)
 
 
 def test_sigterm_saves_and_exits_and_the_run_goes_on(make_config: Make, tmp_path: Path) -> None:
