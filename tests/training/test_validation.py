@@ -114,7 +114,10 @@ def test_reports_and_samples_stand_in_the_log(
     assert log.count("  output    ") == 2
 
 
-@pytest.mark.parametrize("setting", ["training.precision=bfloat16", "decoding.precision=int8"])
+@pytest.mark.parametrize(
+    "setting",
+    ["training.precision=bfloat16", "decoding.precision=int8", "validation.beam_size=null"],
+)
 def test_its_scores_are_those_of_translating_later_whatever_is_computed_with(
     make_config: Make, setting: str
 ) -> None:
@@ -129,7 +132,8 @@ def test_its_scores_are_those_of_translating_later_whatever_is_computed_with(
     )
     for step, path in list_checkpoints(Path(config.run_dir)):
         translator = Translator.load(path)
-        options = replace(translator.options, beam_size=1)
+        beam = config.validation.beam_size or config.decoding.beam_size
+        options = replace(translator.options, beam_size=beam)
         scores = evaluate(translator.translate(sources, options), [references]).metrics
         later = scores["bleu"].score, scores["chrf"].score
         assert found[step] == pytest.approx(later, abs=0.005), step
