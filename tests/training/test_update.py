@@ -105,3 +105,31 @@ def test_dropout_differs_from_step_to_step(
     monkeypatch.setattr(trainer, "training_loss", noting)
     train(make_config("training.max_steps=3", "training.max_tokens=4000", "validation.every=1000"))
     assert len({tuple(x.tolist()) for x in drawn}) == len(drawn) >= 3
+
+
+def test_the_seed_decides_initial_weights_order_and_dropout(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[list[float]]] = {}
+    do_update, training_loss = trainer.Trainer.update, trainer.training_loss
+
+    def noting_update(self: trainer.Trainer, update: trainer.Update) -> bool:
+        weights = self.state.model.src_embedding.tokens.weight  # type: ignore[union-attr]
+        seen["initial weights"].append(weights.flatten().tolist())  # type: ignore[union-attr, operator]
+        seen["order"].append(update.examples.tolist())
+        return do_update(self, update)
+
+    def noting_loss(*args: object) -> Tensor:
+        if len(seen["dropout"]) < len(seen["order"]):
+            seen["dropout"].append(torch.rand(4).tolist())
+        return training_loss(*args)
+
+    monkeypatch.setattr(trainer.Trainer, "update", noting_update)
+    monkeypatch.setattr(trainer, "training_loss", noting_loss)
+    seen = {"initial weights": [], "order": [], "dropout": []}
+    quiet = ("training.max_steps=1", "validation.translate=false", "validation.metric=loss")
+    for run, seed in (("one", 3), ("again", 3), ("other", 4)):
+        train(make_config(*quiet, f"seed={seed}", run=run))
+    for name, (one, again, other) in seen.items():
+        assert one == again, name
+        assert one != other, name
