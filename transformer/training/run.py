@@ -144,9 +144,7 @@ def _name(checkpoint: Checkpoint | None) -> str:
 
 def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> Trainer:
     """Reads data and weights; nothing of a run that is there is touched yet."""
-    start = checkpoint
-    if start is None and config.init_from is not None:
-        start = read_checkpoint(find_checkpoint(config.init_from))
+    start = checkpoint or model_to_start_from(config)
     with ranks.first_alone():
         tokenizers, corpus, validation = prepare_data(config, start)
     ranks.agree(
@@ -189,6 +187,13 @@ def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) 
         state.progress.best_value = state.progress.best_step = None
         state.progress.validations_since_best = 0
         log.info("validation measures something else now: what was best so far is forgotten")
+
+
+def model_to_start_from(config: Config) -> Checkpoint | None:
+    """Returns the model that `init_from` names, if it does."""
+    if config.init_from is None:
+        return None
+    return read_checkpoint(find_checkpoint(config.init_from))
 
 
 def make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
