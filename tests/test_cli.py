@@ -329,6 +329,21 @@ def test_case_and_tokenizer_stand_in_the_signature(
     assert "tok:none" in bleu
 
 
+def test_the_target_language_chooses_the_tokenizer_of_validation_and_evaluate(
+    own_data: Path, command: Command
+) -> None:
+    chinese = ("data.target_language=zh", "training.max_steps=1")
+    done = command("train", own_data / "config.yaml", *chinese)
+    assert done.status == 0, done.error
+    lines = (own_data / "run" / "metrics.jsonl").read_text().splitlines()
+    (signature,) = (r["signature"] for r in map(json.loads, lines) if r["kind"] == "validation")
+    assert "tok:zh" in signature
+    sets = ("--source", own_data / "valid.xx", "--reference", own_data / "valid.yy")
+    done = command("evaluate", own_data / "run", *sets, "--beam-size", 1)
+    (bleu,) = (line for line in done.lines if "BLEU" in line)
+    assert "tok:zh" in bleu
+
+
 def test_several_references_count_together(
     trained_run: Path, command: Command, source: Path, reference: Path, tmp_path: Path
 ) -> None:

@@ -20,13 +20,19 @@ from transformer.data.corpus import encode_corpus, load_corpora, prepare_tokeniz
 from transformer.data.updates import START, iterate_updates
 from transformer.inspection import inspect_config, training_flops
 from transformer.model.transformer import Transformer
+from transformer.training.checkpoint import load_model
+from transformer.training.run import train
 from transformer.training.trial import peak_memory, reset_peak_memory
 
 CPU = torch.device("cpu")
 
 
-def test_counts_are_those_of_the_updates_of_an_epoch(make_config: Callable[..., Config]) -> None:
-    config = make_config("training.max_epochs=1")
+@pytest.mark.parametrize("r_drop", [0, 2])
+def test_counts_are_those_of_the_updates_of_an_epoch(
+    make_config: Callable[..., Config], r_drop: int
+) -> None:
+    settings = ("training.max_epochs=1", f"training.r_drop={r_drop}", "data.max_length=100")
+    config = make_config(*settings)
     found = inspect_config(config)
     raw = load_corpora(config.data.train, config.data)
     tokenizers = prepare_tokenizers(config, raw)
@@ -41,7 +47,25 @@ def test_counts_are_those_of_the_updates_of_an_epoch(make_config: Callable[..., 
     assert counts.target_tokens * len(updates) == pytest.approx(target)
     assert counts.micro_batches * len(updates) == pytest.approx(len(batches))
     places = sum(batch.src.numel() + batch.tgt.numel() for batch in batches)
-    assert counts.padding == pytest.approx(1 - (source + target) / places)
+    passes = 2 if r_drop else 1
+    assert counts.padding == pytest.approx(1 - passes * (source + target) / places)
+    lengths = ([(x > 0).sum(1).numpy() for x in (b.src, b.labels)] for b in batches)
+    vocab_size = tokenizers.target.vocab_size
+    flops = sum(training_flops(config.model, vocab_size, *each) for each in lengths)
+    assert counts.flops * len(updates) == pytest.approx(flops)
+
+
+def test_a_start_from_another_run_is_inspected_with_its_vocabulary(
+    make_config: Callable[..., Config],
+) -> None:
+    first = make_config("training.max_steps=1", run="first")
+    train(first)
+    config = make_config(f"init_from={first.run_dir}", "tokenizer.vocab_size=320", run="second")
+    found = inspect_config(config)
+    train(config)
+    model = load_model(config.run_dir).model
+    assert found.vocabularies == (300, 300)
+    assert sum(found.parameters.values()) == model.num_parameters
 
 
 def test_inspect_prints_numbers_that_agree_and_leaves_no_run(

@@ -17,7 +17,7 @@ from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks, choose_device
 from transformer.training.logger import clock
 from transformer.training.max_tokens import choose_max_tokens
-from transformer.training.run import make_model, prepare_data
+from transformer.training.run import make_model, model_to_start_from, prepare_data
 from transformer.training.state import TrainingState
 from transformer.training.trainer import Trainer
 from transformer.training.trial import Trial, run_trial
@@ -126,7 +126,7 @@ def inspect_config(config: Config) -> Inspection:
         UserError: data or model are not right, or the device is not there.
     """
     ranks = Ranks(0, 1, choose_device(config.training.device))
-    tokenizers, corpus, _ = prepare_data(config, None)
+    tokenizers, corpus, _ = prepare_data(config, model_to_start_from(config))
     model = make_model(config, tokenizers).to(ranks.device)
     config = choose_max_tokens(config, model, int(corpus.lengths.max()), ranks)
     if ranks.device.type == "cpu":
@@ -179,13 +179,13 @@ def count_updates(config: Config, corpus: EncodedCorpus, vocab_size: int) -> Upd
     """Counts what the first updates of the first epoch hold."""
     training = config.training
     plan = plan_epoch(corpus.lengths, training.batch_tokens, config.seed, epoch=1)
-    totals = np.zeros(5)
+    totals, passes = np.zeros(5), training.num_passes
     num_updates = 0
     for examples in islice(plan, UPDATES_COUNTED):
         src, tgt = (np.array([len(ids) for ids in side]) for side in corpus.ids(examples))
-        parts = micro_batches(np.maximum(src, tgt), training.micro_batch_tokens)
+        parts = micro_batches(np.maximum(src, tgt), training.micro_batch_tokens // passes)
         places = sum(len(part) * (src[part].max() + tgt[part].max()) for part in parts)
-        flops = training_flops(config.model, vocab_size, src, tgt)
+        flops = passes * training_flops(config.model, vocab_size, src, tgt)
         totals += src.sum(), tgt.sum(), len(parts), places, flops
         num_updates += 1
     source, target, num_parts, places, flops = totals.tolist()

@@ -74,10 +74,10 @@ def test_an_update_is_the_same_from_wherever_the_run_goes_on(
         assert again.after == whole[step].after
 
 
-def test_each_epoch_segments_its_examples_anew(
-    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
-) -> None:
-    config = make_config("training.max_epochs=3", *SAMPLING)
+def segmentations(
+    prepared: tuple[EncodedCorpus, Tokenizers], config: Config
+) -> list[dict[int, list[int]]]:
+    """Returns the source ids of each example in each of three epochs."""
     by_epoch: dict[int, dict[int, list[int]]] = {1: {}, 2: {}, 3: {}}
     for update in iterate_updates(*prepared, config, START):
         rows = [row[row > 0].tolist() for _, batch in update.batches for row in batch.src]
@@ -87,7 +87,25 @@ def test_each_epoch_segments_its_examples_anew(
             update.examples.tolist(), prepared[0].texts(update.examples)[0], strict=True
         ):
             by_epoch[update.after.epoch][example] = by_text[text]
-    first, second, third = (by_epoch[epoch] for epoch in (1, 2, 3))
+    return list(by_epoch.values())
+
+
+def test_each_epoch_segments_its_examples_anew(
+    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
+) -> None:
+    config = make_config("training.max_epochs=3", *SAMPLING)
+    first, second, third = segmentations(prepared, config)
     assert first.keys() == second.keys() == third.keys()
     differ = [len({tuple(e[i]) for e in (first, second, third)}) for i in first]
     assert sum(number > 1 for number in differ) > 0.8 * len(differ)
+
+
+def test_another_seed_segments_otherwise(
+    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
+) -> None:
+    config = ("training.max_epochs=3", *SAMPLING)
+    one, again, other = (
+        segmentations(prepared, make_config(*config, f"seed={seed}"))[0] for seed in (3, 3, 4)
+    )
+    assert one == again
+    assert sum(one[i] != other[i] for i in one) > 0.8 * len(one)

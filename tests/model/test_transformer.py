@@ -291,6 +291,19 @@ def test_the_papers_base_model_has_its_65_million_weights() -> None:
     assert big.num_parameters == pytest.approx(213e6, rel=0.03)
 
 
+@torch.no_grad()
+def test_dropout_falls_on_the_sum_of_embedding_and_position() -> None:
+    """Section 5.4 of the paper."""
+    for side in ("src_embedding", "tgt_embedding"):
+        embedding = getattr(make(dropout=0.25), side)
+        ids = tokens(20, 30)
+        whole, dropped = embedding.eval()(ids), embedding.train()(ids)
+        kept = dropped != 0
+        torch.testing.assert_close(dropped[kept], whole[kept] / 0.75, rtol=1e-4, atol=0.0)
+        share = 1 - kept.double().mean().item()
+        assert abs(share - 0.25) < 5 * math.sqrt(0.25 * 0.75 / kept.numel())
+
+
 @pytest.mark.parametrize(("tie", "num_matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
 def test_three_uses_of_embeddings_are_one_two_or_three_matrices(
     tie: str, num_matrices: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import shutil
@@ -47,6 +48,27 @@ def test_tensorboard_shows_each_step_once_with_the_numbers_of_the_metrics(
     *_, last = board.Tensors("samples/text_summary")
     assert last.step == 20
     assert b"reference: " in last.tensor_proto.string_val[0]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_a_run_is_and_a_file_holds_lines_alone(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = ("training.max_steps=3", "validation.translate=false", "validation.metric=loss")
+    shown = []
+    for number, stream in enumerate((Terminal(), io.StringIO())):
+        monkeypatch.setattr(sys, "stderr", stream)
+        train(make_config(*quiet, run=f"run{number}"))
+        shown.append(stream.getvalue())
+    assert "0/3" in shown[0]
+    assert "update" in shown[0]
+    assert shown[1] == ""
 
 
 def test_a_run_on_a_full_disk_ends_in_a_sentence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,23 @@ def test_precision_is_that_of_the_products_and_weights_stay_float32(
         "model.positions=rotary",
         "model.activation=swiglu",
         "training.max_steps=2",
+        *QUIET,
     )
     train(config)
     assert types == {getattr(torch, precision)}
     (_, path), *_ = list_checkpoints(Path(config.run_dir))
     weights = read_checkpoint(path).weights()
     assert {x.dtype for x in weights.values()} == {torch.float32}
+
+
+def test_the_papers_learning_rate_goes_by_the_width_of_the_model(make_config: Make) -> None:
+    settings = ("training.learning_rate=paper", "training.warmup_steps=3", "training.log_every=1")
+    config = make_config(*settings, "training.max_steps=5", *QUIET)
+    train(config)
+    lines = (Path(config.run_dir) / "metrics.jsonl").read_text().splitlines()
+    rates = [r["learning_rate"] for r in map(json.loads, lines) if r["kind"] == "train"]
+    formula = [16**-0.5 * min(step**-0.5, step * 3**-1.5) for step in range(1, 6)]  # equation 3
+    assert rates == pytest.approx(formula, rel=1e-9)
 
 
 @pytest.mark.parametrize("ties", ["decoder", "none"])

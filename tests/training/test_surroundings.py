@@ -131,3 +131,17 @@ def test_two_vocabularies_of_another_model_that_do_not_fit_are_named_with_both_s
     assert sizes[0] != sizes[1]
     with pytest.raises(UserError, match="of {} and {} cannot share one embedding".format(*sizes)):
         train(make_config(f"init_from={first.run_dir}", "model.tie_embeddings=all"))
+
+
+def test_a_start_from_a_model_whose_vocabulary_lacks_a_tag_is_refused(
+    make_config: Make, corpus_folder: Path
+) -> None:
+    """Else the tag would be spelled in letters, and stay in what is translated."""
+    first = make_config("training.max_steps=1", run="first")
+    train(first)
+    pair = f"{{source: {corpus_folder}/train.xx, target: {corpus_folder}/train.yy, tag: <2yy>}}"
+    tagged = (f"data.train=[{pair}]", "tokenizer.user_symbols=[<2yy>]")
+    other = make_config(f"init_from={first.run_dir}", *tagged, run="other")
+    with pytest.raises(UserError, match=rf"user_symbols: .*{first.run_dir}.* has no <2yy>, only"):
+        train(other)
+    assert not Path(other.run_dir).exists() or not list_checkpoints(Path(other.run_dir))

@@ -56,6 +56,7 @@ STOCHASTIC = (
 )
 
 
+FAST = ("training.precision=bfloat16", "training.activation_checkpointing=true")
 TWO_PASSES = {
     "r_drop": ("training.r_drop=2", "data.max_length=100", "training.source_word_dropout=0.1"),
     "simcut": ("training.simcut=3", "data.max_length=100", "training.target_word_dropout=0.1"),
@@ -64,7 +65,7 @@ TWO_PASSES = {
 
 @pytest.mark.parametrize(
     ("stop_at", "settings"),
-    [(7, ()), (10, ()), (13, TWO_PASSES["r_drop"]), (7, TWO_PASSES["simcut"])],
+    [(7, ()), (10, FAST), (13, TWO_PASSES["r_drop"]), (7, TWO_PASSES["simcut"])],
 )
 def test_a_run_stopped_and_resumed_ends_in_the_same_bits(
     make_config: Make, stop_at: int, settings: tuple[str, ...]
@@ -200,16 +201,32 @@ def test_bfloat16_updates_do_not_depend_on_the_cut(make_config: Make) -> None:
             torch.testing.assert_close(cut, found[1][name], rtol=0.05, atol=1e-4)
 
 
-@pytest.mark.parametrize("whole_steps", [3, 4], ids=["not reported", "reported"])
+def spoil(loss: Tensor, what: str) -> Tensor:
+    """Returns a loss that is not a number, or one whose gradient alone is not."""
+    if what == "loss":
+        return loss * math.nan
+    loss.register_hook(lambda gradient: gradient * math.nan)
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("whole_steps", "what", "says"),
+    [
+        (3, "loss", "the loss is nan"),
+        (4, "loss", "the loss is nan"),  # the next is reported
+        (3, "gradient", r"the loss is \d.*, the norm of its gradient nan"),
+    ],
+)
 def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_optimizer(
-    make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int
+    make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int, what: str, says: str
 ) -> None:
     loss, calls = trainer.training_loss, []
     apply, found = trainer.TrainingState.apply_update, []
 
     def spoilt(*args: Any) -> Tensor:
         calls.append(args)
-        return loss(*args) * (math.nan if len(calls) > whole_steps else 1)
+        value = loss(*args)
+        return spoil(value, what) if len(calls) > whole_steps else value
 
     def noting(self: trainer.TrainingState, *args: Any) -> float:
         rate = apply(self, *args)
@@ -220,7 +237,7 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_op
     monkeypatch.setattr(trainer.TrainingState, "apply_update", noting)
     one_part = ("training.max_tokens=4000", "training.log_every=5", "training.ema_decay=0.9")
     config = make_config(*one_part, "training.save_every=1000", "validation.every=1000")
-    with pytest.raises(UserError, match=f"step {whole_steps + 1}: the loss is nan"):
+    with pytest.raises(UserError, match=f"step {whole_steps + 1}: {says}"):
         train(config)
     assert len(found) > whole_steps
     for state in found[whole_steps:]:
@@ -348,6 +365,19 @@ def test_fine_tuning_starts_from_the_weights_and_vocabulary_of_another_run(
         torch.testing.assert_close(p, q, rtol=0, atol=1e-9, msg=name)
     with pytest.raises(UserError, match=r"weight .* is \(.*\), this model needs"):
         train(make_config(f"init_from={first.run_dir}", "model.d_ff=48", run="other"))
+
+
+def test_a_start_from_a_whole_state_takes_no_more_than_what_translates(make_config: Make) -> None:
+    """The moving average as weights, and nothing of the optimizer."""
+    first = make_config("training.ema_decay=0.9", "training.max_steps=6", run="first")
+    train(first)
+    ((_, whole),) = list_checkpoints(Path(first.run_dir))
+    found = []
+    for run, start in (("whole", whole), ("best", first.run_dir)):
+        config = make_config(f"init_from={start}", "training.max_steps=2", run=run)
+        train(config)
+        found.append(final_tensors(config))
+    assert_equal(*found)
 
 
 def test_sigterm_saves_and_exits_and_the_run_goes_on(make_config: Make, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 import torch
 from torch import nn
 
+from transformer import Translator
 from transformer.config import Config
 from transformer.data.batching import collate
 from transformer.data.corpus import encode_corpus, load_corpora
+from transformer.evaluation import evaluate
 from transformer.ids import PAD
 from transformer.training.checkpoint import BEST, list_checkpoints, load_model, read_checkpoint
 from transformer.training.run import train
@@ -109,3 +112,28 @@ def test_reports_and_samples_stand_in_the_log(
     for i in (0, -1):
         assert f"source    {sources[i]}\n  reference {references[i]}\n  output    " in log
     assert log.count("  output    ") == 2
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["training.precision=bfloat16", "decoding.precision=int8", "validation.beam_size=null"],
+)
+def test_its_scores_are_those_of_translating_later_whatever_is_computed_with(
+    make_config: Make, setting: str
+) -> None:
+    often = ("validation.every=10", "training.save_every=10", "training.keep_checkpoints=9")
+    config = make_config(setting, *often, "training.max_steps=30")
+    train(config)
+    found = {r["step"]: (r["bleu"], r["chrf"]) for r in records(config, "validation")}
+    assert max(chrf for _, chrf in found.values()) > 1, "else the claim is empty"
+    sources, references = (
+        Path(str(name)).read_text().splitlines()
+        for name in (config.data.validation[0].source, config.data.validation[0].target)
+    )
+    for step, path in list_checkpoints(Path(config.run_dir)):
+        translator = Translator.load(path)
+        beam = config.validation.beam_size or config.decoding.beam_size
+        options = replace(translator.options, beam_size=beam)
+        scores = evaluate(translator.translate(sources, options), [references]).metrics
+        later = scores["bleu"].score, scores["chrf"].score
+        assert found[step] == pytest.approx(later, abs=0.005), step

@@ -144,9 +144,7 @@ def _name(checkpoint: Checkpoint | None) -> str:
 
 def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks) -> Trainer:
     """Reads data and weights; nothing of a run that is there is touched yet."""
-    start = checkpoint
-    if start is None and config.init_from is not None:
-        start = read_checkpoint(find_checkpoint(config.init_from))
+    start = checkpoint or model_to_start_from(config)
     with ranks.first_alone():
         tokenizers, corpus, validation = prepare_data(config, start)
     ranks.agree(
@@ -191,6 +189,13 @@ def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) 
         log.info("validation measures something else now: what was best so far is forgotten")
 
 
+def model_to_start_from(config: Config) -> Checkpoint | None:
+    """Returns the model that `init_from` names, if it does."""
+    if config.init_from is None:
+        return None
+    return read_checkpoint(find_checkpoint(config.init_from))
+
+
 def make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
     """Returns the model with fresh weights.
 
@@ -207,18 +212,37 @@ def make_model(config: Config, tokenizers: Tokenizers) -> Transformer:
         raise UserError(f"a model of this size cannot be made here: {reason}") from None
 
 
+def _vocabulary_of(start: Checkpoint, config: Config) -> Tokenizers:
+    """Returns the vocabulary that comes with a checkpoint, and says where another was asked for.
+
+    Raises:
+        UserError: it lacks a symbol that the configuration names.
+    """
+    tokenizers, settings = start.tokenizers, config.tokenizer
+    if config.init_from is None:
+        return tokenizers
+    symbols = tokenizers.source.symbols
+    if lacking := [symbol for symbol in settings.user_symbols if symbol not in symbols]:
+        raise UserError(
+            f"tokenizer.user_symbols: the vocabulary of {start.path} comes with init_from and has"
+            f" no {', '.join(lacking)}, only {', '.join(symbols) or 'ordinary pieces'}; a start"
+            " without init_from trains one that has"
+        )
+    sizes = dict.fromkeys((tokenizers.source.vocab_size, tokenizers.target.vocab_size))
+    if settings.vocab_size != "auto" and set(sizes) != {settings.vocab_size}:
+        found = " and ".join(map(str, sizes))
+        log.info(
+            "the vocabulary of %s has %s pieces, not %s", start.path, found, settings.vocab_size
+        )
+    return tokenizers
+
+
 def prepare_data(
     config: Config, start: Checkpoint | None
 ) -> tuple[Tokenizers, EncodedCorpus, EncodedCorpus | None]:
     """Reads, segments and filters the data; the vocabulary comes from `start` if there is one."""
     raw = load_corpora(config.data.train, config.data)
-    if start is None:
-        tokenizers = prepare_tokenizers(config, raw)
-    else:
-        tokenizers = start.tokenizers
-        asked, size = config.tokenizer.vocab_size, tokenizers.source.vocab_size
-        if asked not in (size, "auto") and config.init_from is not None:
-            log.info("the vocabulary of %s has %d pieces, not %s", start.path, size, asked)
+    tokenizers = _vocabulary_of(start, config) if start else prepare_tokenizers(config, raw)
     corpus = encode_corpus(raw, tokenizers, config.data, filters=True)
     level = logging.WARNING if corpus.report.many_dropped else logging.INFO
     for line in corpus.report.lines():

@@ -4,6 +4,7 @@ shared among the ranks.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +18,7 @@ from transformer.data.batching import collate, micro_batches
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.quantization import in_precision
 from transformer.decoding.translator import Translator
 from transformer.errors import InterruptedRun
 from transformer.evaluation import evaluate
@@ -125,18 +127,27 @@ class Validator:
         if asked:
             raise InterruptedRun(asked)
 
+    def _as_translating(self, model: Transformer) -> Transformer:
+        """Returns the model with the numbers that `translate` and `evaluate` will compute with,
+        which are not those of training, so that they find the same scores.
+        """
+        precision, device = self.config.decoding.precision, self.ranks.device
+        if precision == "float32" or (precision == "int8" and device.type != "cpu"):
+            return model
+        return in_precision(copy.deepcopy(model), precision)
+
     def _with_translations(self, model: Transformer, loss: float) -> Validation:
         options = SearchOptions.from_config(self.config.decoding)
         beam = self.config.validation.beam_size or options.beam_size
         translator = Translator(
-            [model],
+            [self._as_translating(model)],
             self.tokenizers,
             replace(options, beam_size=beam, n_best=1),
             batch_tokens=self.config.decoding.batch_tokens,
             check=self.check,
         )
         mine = np.arange(self.ranks.rank, len(self.corpus), self.ranks.size)
-        with self._interrupted_together(), self.autocast():
+        with self._interrupted_together():
             share = translator.translate(self.corpus.texts(mine)[0])
         outputs = [""] * len(self.corpus)
         for rank, texts in enumerate(self.ranks.gather(share)):
