@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "installing PyTorch and all else into $(VENV): this takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot]'
 	touch $@

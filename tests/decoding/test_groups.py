@@ -86,9 +86,22 @@ def test_groups_find_what_the_textbook_finds(make_model: Make, size: int, num_gr
             found = beam_search([model], batch(SOURCES), options)
             for asks, hypotheses in zip(asked, found, strict=True):
                 expected = textbook_groups(asks, options)[:total]
+                for more in textbook_groups(asks, replace(options, beam_groups=1)):
+                    if len(expected) < total and more not in expected:
+                        expected.append(more)
+                expected.sort(reverse=True)
                 assert [tuple(h.ids) for h in hypotheses] == [ids for _, ids in expected]
                 scores = [score for score, _ in expected]
                 assert [h.score for h in hypotheses] == pytest.approx(scores, abs=1e-10)
+
+
+def test_as_many_come_as_were_asked_for_though_groups_find_the_same(make_model: Make) -> None:
+    model = make_model(2, vocab_size=20)
+    options = SearchOptions(4, 4, max_length=MOST, max_length_ratio=0.0, beam_groups=4)
+    found = beam_search([model], batch(SOURCES), replace(options, diversity=0.0))
+    for hypotheses in found:
+        assert len({tuple(h.ids) for h in hypotheses}) == 4
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
 
 
 def test_the_first_group_finds_what_a_beam_of_its_size_finds(make_model: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from transformer.config import Config
 from transformer.data.tokenizer import Tokenizer, Tokenizers
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.request import Request
 from transformer.decoding.scoring import score_pairs
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
@@ -77,6 +79,17 @@ def test_blank_lines_do_not_ask_the_model(tokenizers: Tokenizers) -> None:
     assert [len(found) for found in n_best] == [3] * 5
     assert translator.summary.num_lines == 5
     assert translator.summary.num_empty == 0
+
+
+def test_a_blank_line_that_asks_for_text_has_no_translation_and_a_warning(
+    copier: Translator,
+) -> None:
+    warnings: list[str] = []
+    copier.warn = warnings.append
+    lines = [Request("", must_contain=["dog"]), Request(" ", prefix="the"), Request("")]
+    first, second, third = (found[0] for found in copier.translate_n_best(lines))
+    assert (first.score, second.score, third.score) == (-math.inf, -math.inf, 0.0)
+    assert [w.split(":")[0] for w in warnings] == ["line 1", "line 2"]
 
 
 def test_an_empty_line_among_others_changes_none_of_them(translator: Translator) -> None:

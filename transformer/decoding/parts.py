@@ -43,6 +43,11 @@ class Part:
         """Whether there is nothing to translate."""
         return len(self.src) == 1
 
+    @property
+    def asks_for_text(self) -> bool:
+        """Whether its translation must hold some text."""
+        return bool(self.constraints.prefix or self.constraints.include)
+
 
 class Engine(Protocol):
     """Another program that searches."""

@@ -99,7 +99,7 @@ def beam_search(
     Several models make an ensemble: their probabilities are averaged. The result of a sentence does
     not depend on the others. A beam that holds all there are finds the exhaustive optimum; beam
     size 1 is greedy search. Fewer than `n_best`, or none, come only if there are no more that keep
-    to the rules; or if several groups find the same ones, which are then given once.
+    to the rules. What several groups find is given once; then a search without groups finds more.
 
     Args:
         models: they read the same vocabularies.
@@ -126,7 +126,28 @@ def beam_search(
         num_rows = search.live.totals.numel()
         search, rows = advance(search, candidates, chosen.parents, scores, options)
         states = reorder(states, rows, num_rows)
+    if options.beam_groups > 1:
+        _fill(found, models, src, options, constraints)
     return [sorted(each.values(), key=lambda h: -h.score)[: options.n_best] for each in found]
+
+
+def _fill(
+    found: list[dict[tuple[int, ...], Hypothesis]],
+    models: Sequence[Decodes],
+    src: Tensor,
+    options: SearchOptions,
+    constraints: Sequence[Constraints] | None,
+) -> None:
+    """Adds, where groups found fewer than `n_best`, the best that a search without groups finds."""
+    short = [i for i, each in enumerate(found) if len(each) < options.n_best]
+    if not short:
+        return
+    own = None if constraints is None else [constraints[i] for i in short]
+    plain = replace(options, beam_groups=1)
+    for i, hypotheses in zip(short, beam_search(models, src[short], plain, own), strict=True):
+        for hypothesis in hypotheses:
+            if len(found[i]) < options.n_best:
+                found[i].setdefault(tuple(hypothesis.ids), hypothesis)
 
 
 def start_states(models: Sequence[Decodes], src: Tensor, options: SearchOptions) -> list[Any]:

@@ -255,7 +255,9 @@ class Translator:
         """Translates parts of lines in batches of like length."""
         num = self.sampling.sample if self.sampling else options.n_best
         blank = replace(BLANK, alignment=Alignment((), (), 0)) if self.alignments else BLANK
-        results = [[blank if part.is_blank else NONE] * num for part in parts]
+        results = [
+            [blank if part.is_blank and not part.asks_for_text else NONE] * num for part in parts
+        ]
         asked = [i for i, part in enumerate(parts) if not part.is_blank]
         lengths = np.array([len(parts[i].src) for i in asked], dtype=np.int64)
         for batch in micro_batches(lengths, self._batch_tokens(options)):
