@@ -185,6 +185,16 @@ def test_a_whole_file_whose_metadata_is_not_right_is_refused_by_what_is_not(
     assert done.error.count("\n") == 1
 
 
+def test_a_setting_that_this_version_lacks_names_the_other_version(
+    trained_run: Path, tmp_path: Path
+) -> None:
+    read, path = read_checkpoint(trained_run / BEST), tmp_path / "x.safetensors"
+    read.metadata["config"]["data"]["shuffle_twice"] = True
+    write_checkpoint(path, read.tensors, read.metadata)
+    with pytest.raises(UserError, match=r"data\.shuffle_twice: .*another version has made"):
+        load_model(path)
+
+
 def test_metadata_nested_too_deep_to_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"w": torch.zeros(2)}, path, {"transformer": "[" * 200_000})

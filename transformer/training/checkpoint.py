@@ -56,7 +56,10 @@ class Checkpoint:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise UserError(f"{self.path}: its configuration: {where}: {first['msg']}") from None
+            what = first["msg"]
+            if first["type"] == "extra_forbidden":
+                what = "this version has no such setting; another version has made the file"
+            raise UserError(f"{self.path}: its configuration: {where}: {what}") from None
 
     @property
     def tokenizers(self) -> Tokenizers:
