@@ -162,7 +162,10 @@ class Summary:
             reasons.append(f"its {max(lengths):,} tokens are more than the {longest:,} of training")
         if not best.finished:
             self.num_cut += 1
-            reasons.append(f"its translation was cut at {len(best.ids) - 1:,} tokens (max_length)")
+            reasons.append(
+                f"its translation was cut at {len(best.ids) - 1:,} tokens (max_length +"
+                " max_length_ratio times the source's)"
+            )
         if reasons:
             self._warn(reasons, warn)
 
