@@ -189,7 +189,7 @@ def test_the_moving_average_is_its_formula() -> None:
     for step in range(1, 200):
         for weight in weights:
             weight += torch.randn(3, 4, generator=generator, dtype=torch.float64)
-        update_ema(ema, weights, 0.9, step, torch.tensor(True))
+        update_ema(ema, weights, 0.9, step)
         decay = min(0.9, (1 + step) / (10 + step))
         expected = [
             decay * old + (1 - decay) * new for old, new in zip(expected, weights, strict=True)
@@ -203,6 +203,6 @@ def test_the_moving_average_of_weights_that_stand_still_is_them() -> None:
     weights = list(nn.Linear(4, 4).parameters())
     ema = [torch.zeros_like(weight) for weight in weights]
     for step in range(1, 400):
-        update_ema(ema, weights, 0.95, step, torch.tensor(True))
+        update_ema(ema, weights, 0.95, step)
     for average, weight in zip(ema, weights, strict=True):
         torch.testing.assert_close(average, weight.detach(), rtol=0, atol=1e-5)

@@ -217,7 +217,7 @@ def spoil(loss: Tensor, what: str) -> Tensor:
         (3, "gradient", r"the loss is \d.*, the norm of its gradient nan"),
     ],
 )
-def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_optimizer(
+def test_an_update_that_is_not_finite_changes_neither_weights_nor_optimizer(
     make_config: Make, monkeypatch: pytest.MonkeyPatch, whole_steps: int, what: str, says: str
 ) -> None:
     loss, calls = trainer.training_loss, []
@@ -235,7 +235,7 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_average_nor_op
 
     monkeypatch.setattr(trainer, "training_loss", spoilt)
     monkeypatch.setattr(trainer.TrainingState, "apply_update", noting)
-    one_part = ("training.max_tokens=4000", "training.log_every=5", "training.ema_decay=0.9")
+    one_part = ("training.max_tokens=4000", "training.log_every=5")
     config = make_config(*one_part, "training.save_every=1000", "validation.every=1000")
     with pytest.raises(UserError, match=f"step {whole_steps + 1}: {says}"):
         train(config)

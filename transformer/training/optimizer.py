@@ -78,13 +78,11 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
 
 
 @torch.no_grad()
-def update_ema(
-    ema: list[Tensor], weights: list[Tensor], decay: float, step: int, is_finite: Tensor
-) -> None:
+def update_ema(ema: list[Tensor], weights: list[Tensor], decay: float, step: int) -> None:
     """Moves the average towards the weights, in place: ema = decay * ema + (1 - decay) * weights.
 
     Early on the decay is (1 + step) / (10 + step) if that is less, so that the initial weights are
-    soon forgotten. After a step that was left out, `is_finite`, bool (), False, it stays.
+    soon forgotten.
     """
-    share = (1 - min(decay, (1 + step) / (10 + step))) * is_finite.double()
-    torch._foreach_lerp_(ema, weights, [share.to(x.dtype) for x in ema])
+    decay = min(decay, (1 + step) / (10 + step))
+    torch._foreach_lerp_(ema, weights, 1 - decay)

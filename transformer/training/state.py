@@ -112,7 +112,8 @@ class TrainingState:
         """Takes the optimizer's step number `step` with the gradients at hand; returns its learning
         rate.
 
-        Weights, average and optimizer stay as they are if `is_finite`, bool (), is False.
+        Weights and optimizer stay as they are if `is_finite`, bool (), is False. The average
+        need not: such a run ends before anything more is saved.
         """
         rate = learning_rate(step, self.config.training, self.config.model.d_model)
         for optimizer in self.optimizers:
@@ -125,7 +126,7 @@ class TrainingState:
                 optimizer.step()
         if self.ema is not None:
             own_parts = [own_part(x) for x in self.ema], [own_part(p) for p in self.parameters]
-            update_ema(*own_parts, self.ema_decay, step, is_finite)
+            update_ema(*own_parts, self.ema_decay, step)
         return rate
 
     @contextmanager
