@@ -78,9 +78,13 @@ def configure_search(translator: Translator, given: dict[str, Any]) -> SearchOpt
     Raises:
         UserError: two of them contradict each other, or one is out of range.
     """
-    if translator.device.type == "cpu":
-        keep_freed_memory()
     changes, options = dict(given), translator.options
+    num = changes.pop("processes", translator.config.decoding.processes)
+    if translator.device.type == "cpu":
+        from transformer.decoding.processes import num_processes
+
+        keep_freed_memory()
+        translator.processes = num_processes(num)
     translator.batch_tokens = changes.pop("batch_tokens", translator.batch_tokens)
     if "beam_size" in changes and "n_best" not in changes:
         changes["n_best"] = min(options.n_best, changes["beam_size"])

@@ -12,7 +12,7 @@ from small_task import Command
 from torch import nn
 
 from transformer import Translator
-from transformer.decoding.quantization import Int8Linear, in_precision, quantize
+from transformer.decoding.quantization import Inputs, Int8Linear, in_precision, quantize
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
@@ -21,7 +21,7 @@ from transformer.model.transformer import Transformer
 def test_products_are_those_of_the_rounded_numbers_to_the_last_bit_of_float32(bias: bool) -> None:
     torch.manual_seed(0)
     linear, x = nn.Linear(40, 600, bias=bias), 3 * torch.randn(3, 700, 40)
-    out = Int8Linear(linear)(x)
+    out = Int8Linear(linear, Inputs())(x)
     rounded = (linear.weight * (127 / linear.weight.abs().amax(1, keepdim=True))).round()
     weight = (rounded * linear.weight.abs().amax(1, keepdim=True) / 127).double()
     least = x.abs().amax(-1, keepdim=True) / 127

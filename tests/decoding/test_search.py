@@ -17,7 +17,7 @@ from transformer.decoding.beams import Hypothesis
 from transformer.decoding.formula import ScoreFormula
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.scoring import score_pairs
-from transformer.decoding.search import beam_search
+from transformer.decoding.search import MOST_IDLE, beam_search
 from transformer.ids import BOS, EOS, PAD, UNK
 from transformer.model.transformer import Transformer
 
@@ -211,7 +211,7 @@ def test_an_ensemble_of_twins_is_the_model(make_model: Make) -> None:
 def test_finished_sentences_leave_the_batch(
     copies: Callable[..., nn.Module], beam_size: int
 ) -> None:
-    """2,000 lines of up to 10 tokens take 11 steps, not 500, and no row is computed after its
+    """2,000 lines of up to 10 tokens take 11 steps, not 500, and few rows are computed after their
     end; also where the model is so unsure that a very long translation might still score better.
     """
     model = copies(20, certainty=4.0)
@@ -222,7 +222,7 @@ def test_finished_sentences_leave_the_batch(
     steps = len(model.rows_by_step)
     assert steps == 11 if beam_size == 1 else steps <= 13
     if beam_size == 1:
-        assert sum(model.rows_by_step) == sum(map(len, sources))
+        assert sum(model.rows_by_step) <= sum(map(len, sources)) / (1 - MOST_IDLE)
 
 
 def test_a_long_source_is_not_cut_by_default(copies: Callable[..., nn.Module]) -> None:

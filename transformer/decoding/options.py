@@ -71,7 +71,7 @@ class SearchOptions:
     @classmethod
     def from_config(cls, config: DecodingConfig) -> SearchOptions:
         """Returns the options that a configuration names."""
-        return cls(**config.model_dump(exclude={"batch_tokens", "precision"}))
+        return cls(**config.model_dump(exclude={"batch_tokens", "processes", "precision"}))
 
     @property
     def formula(self) -> ScoreFormula:

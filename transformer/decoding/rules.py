@@ -77,6 +77,10 @@ class Rules:
             exclude=self.exclude.select(sentences),
         )
 
+    def without_limit(self, sentences: Tensor) -> Rules:
+        """Returns the rules for which these sentences, bool (B,), are never too long."""
+        return replace(self, most=self.most.masked_fill(sentences, torch.iinfo(torch.int32).max))
+
     def forbid(self, log_probs: Tensor, ids: Tensor) -> Tensor:
         """Sets to -inf, in place, what must not be said next, and tells who ends willingly: (B, K).
 

@@ -27,6 +27,10 @@ from transformer.decoding.rules import Rules
 from transformer.ids import EOS
 from transformer.precision import widen
 
+MOST_IDLE = 1 / 6
+"""Share of the sentences that may be over and still in the batch: to take some out copies the keys
+and values of all others."""
+
 
 @dataclass(frozen=True)
 class Search:
@@ -255,9 +259,14 @@ def advance(
     best = both.topk(options.group_size).values
     num_parents = search.live.totals.size(1)
     search = replace(search, live=live, best=best)
-    stay = (~search.is_over(options)).nonzero()[:, 0]
-    rows = stay[:, None] * num_parents + parents.gather(1, places)[stay]
-    return search.select(stay), rows.flatten()
+    over = search.is_over(options)
+    rows = torch.arange(len(over), device=over.device)[:, None] * num_parents
+    rows = rows + parents.gather(1, places)
+    if over.sum() < MOST_IDLE * len(over):
+        live.totals[over] = -math.inf
+        return replace(search, rules=search.rules.without_limit(over)), rows.flatten()
+    stay = (~over).nonzero()[:, 0]
+    return search.select(stay), rows[stay].flatten()
 
 
 def reorder(states: Sequence[Any], rows: Tensor, num_rows: int) -> list[Any]:

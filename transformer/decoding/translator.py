@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -14,23 +15,21 @@ import numpy as np
 import torch
 
 from transformer.config import Config
-from transformer.data.batching import micro_batches, pad
+from transformer.data.batching import micro_batches
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.alignment import align_pairs
 from transformer.decoding.arrivals import arrivals
+from transformer.decoding.batch_search import Task, search_batch
 from transformer.decoding.beams import Hypothesis
-from transformer.decoding.constraints import Constraints
-from transformer.decoding.exclusion import search_without
 from transformer.decoding.loading import load_models
 from transformer.decoding.minimum_bayes_risk import rank_by_utility
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import Engine, Part, join, to_parts
+from transformer.decoding.processes import Processes
 from transformer.decoding.request import Request
 from transformer.decoding.results import BLANK, NONE, Alignment, Summary, Translation
-from transformer.decoding.sampling import sample
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.scoring import Score, score_pairs
-from transformer.decoding.search import beam_search
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
@@ -60,6 +59,8 @@ class Translator:
         engine: searches instead of our own search, where it can do the same.
         split_sentences: splits a line that is longer than any of training at sentence ends.
         precision: numbers that the models compute with.
+        processes: searches with so many processes where there are several batches; on a CPU alone,
+            and of models that do not change from then on.
         summary: what the latest call translated.
     """
 
@@ -76,7 +77,9 @@ class Translator:
     split_sentences: bool = False
     engine: Engine | None = None
     precision: str = "float32"
+    processes: int = 1
     summary: Summary = field(default_factory=Summary, init=False)
+    _running: Processes[Task, list[list[Hypothesis]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for model in self.models:
@@ -260,11 +263,12 @@ class Translator:
         ]
         asked = [i for i, part in enumerate(parts) if not part.is_blank]
         lengths = np.array([len(parts[i].src) for i in asked], dtype=np.int64)
-        for batch in micro_batches(lengths, self._batch_tokens(options)):
-            if self.check is not None:
-                self.check()
-            rows = [asked[j] for j in batch]
-            hypotheses = self._hypotheses([parts[i] for i in rows], options)
+        batches = [
+            [asked[j] for j in batch]
+            for batch in micro_batches(lengths, self._batch_tokens(options))
+        ]
+        tasks = [Task([parts[i] for i in rows], options, self.sampling) for rows in batches]
+        for rows, hypotheses in zip(batches, self._search(tasks), strict=True):
             for i, translations in zip(rows, map(self._translations, hypotheses), strict=True):
                 results[i][: len(translations)] = translations
         if self.alignments:
@@ -272,31 +276,40 @@ class Translator:
         return results
 
     def _batch_tokens(self, options: SearchOptions) -> int:
-        """Returns the source tokens of a batch: of many samples fewer, as each takes a row."""
-        if self.sampling is None or self.sampling.sample <= options.beam_size:
-            return self.batch_tokens
-        return max(1, self.batch_tokens * options.beam_size // self.sampling.sample)
+        """Returns the source tokens of a batch: of many samples fewer, as each takes a row; and
+        processes share them.
+        """
+        tokens = self.batch_tokens // self.processes
+        if self.sampling is not None and self.sampling.sample > options.beam_size:
+            tokens = tokens * options.beam_size // self.sampling.sample
+        return max(1, tokens)
 
-    def _hypotheses(self, parts: Sequence[Part], options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search(self, tasks: Sequence[Task]) -> Iterator[list[list[Hypothesis]]]:
+        """Searches for translations of batches, or draws them."""
+        if self.processes > 1 and self.engine is None and len(tasks) > 1:
+            if self._running is None or not self._running.is_open:
+                work = partial(search_batch, self.models, self.tokenizers.target)
+                self._running = Processes(work, self.processes)
+            yield from self._running.map(tasks, self.check)
+            return
+        for task in tasks:
+            if self.check is not None:
+                self.check()
+            yield self._hypotheses(task)
+
+    def _hypotheses(self, task: Task) -> list[list[Hypothesis]]:
         """Searches for translations of one batch, or draws them."""
+
+        def search(parts: Sequence[Part]) -> list[list[Hypothesis]]:
+            of_parts = task._replace(parts=parts)
+            return search_batch(self.models, self.tokenizers.target, of_parts)
+
         if self.engine is None:
-            return self._search(parts, options)
-        found = self.engine.search(parts, options)
-        left = [part for part, hypotheses in zip(parts, found, strict=True) if hypotheses is None]
-        ours = iter(self._search(left, options) if left else [])
-        return [next(ours) if hypotheses is None else hypotheses for hypotheses in found]
-
-    def _search(self, parts: Sequence[Part], options: SearchOptions) -> list[list[Hypothesis]]:
-        """Searches for translations without another engine, or draws them."""
-
-        def search(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
-            src = pad([np.array(parts[i].src) for i in rows]).to(self.device)
-            if self.sampling is not None:
-                return sample(self.models, src, options, self.sampling, own)
-            return beam_search(self.models, src, options, own)
-
-        constraints, excluded = zip(*((x.constraints, x.excluded) for x in parts), strict=True)
-        return search_without(search, constraints, excluded, self.tokenizers.target)
+            return search(task.parts)
+        found = self.engine.search(task.parts, task.options)
+        left = [part for part, each in zip(task.parts, found, strict=True) if each is None]
+        ours = iter(search(left) if left else [])
+        return [next(ours) if each is None else each for each in found]
 
     def _translations(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         texts = self.tokenizers.target.decode([h.ids for h in hypotheses])

@@ -14,6 +14,9 @@ from transformer.model.norms import RMSNorm
 from transformer.model.packing import Packing
 from transformer.model.positions import rotate
 
+MOST_OF_STEP = 16
+"""Queries of a sentence that are still few: the hypotheses of a beam, one token each."""
+
 
 class Positions(NamedTuple):
     """Where tokens stand: sequences of one length follow each other, all from `start` on."""
@@ -26,18 +29,28 @@ class Room:
     """Storage of keys and values that has room for more positions than are in use.
 
     Attributes:
-        storage: (B, 2, H, C, Dh), keys and values of up to C positions.
+        keys: (B, H, C, Dh), of up to C positions.
+        values: (B, H, C, Dh).
         used: positions that hold something.
     """
 
-    def __init__(self, storage: Tensor, used: int) -> None:
-        self.storage = storage
+    def __init__(self, keys: Tensor, values: Tensor, used: int) -> None:
+        self.keys = keys
+        self.values = values
         self.used = used
+
+    @classmethod
+    def around(cls, seen: KeysValues, capacity: int) -> Room:
+        """Returns a room that begins with a copy of what was seen."""
+        batch, heads, length, width = seen.keys.shape
+        keys, values = (seen.keys.new_empty(batch, heads, capacity, width) for _ in range(2))
+        keys[:, :, :length] = seen.keys
+        values[:, :, :length] = seen.values
+        return cls(keys, values, length)
 
     def view(self, length: int) -> KeysValues:
         """Returns what stands at the first positions."""
-        keys, values = self.storage[:, :, :, :length].unbind(1)
-        return KeysValues(keys, values, self)
+        return KeysValues(self.keys[:, :, :length], self.values[:, :, :length], self)
 
 
 @dataclass(frozen=True)
@@ -66,21 +79,25 @@ class KeysValues:
             keys = torch.cat((self.keys, other.keys), dim=2)
             return KeysValues(keys, torch.cat((self.values, other.values), dim=2))
         start, end, room = self.length, self.length + other.length, self.room
-        if room is None or room.used != start or room.storage.size(3) < end:
-            batch, heads, _, width = self.keys.shape
-            room = Room(self.keys.new_empty(batch, 2, heads, end + 7 * other.length, width), start)
-            room.storage[:, 0, :, :start] = self.keys
-            room.storage[:, 1, :, :start] = self.values
-        room.storage[:, 0, :, start:end] = other.keys
-        room.storage[:, 1, :, start:end] = other.values
+        if room is None or room.used != start or room.keys.size(2) < end:
+            room = Room.around(self, end + max(7 * other.length, start // 2))
+        room.keys[:, :, start:end] = other.keys
+        room.values[:, :, start:end] = other.values
         room.used = end
         return room.view(end)
 
     def select(self, rows: Tensor) -> KeysValues:
         """Returns the sentences `rows`, which may repeat or be left out."""
-        if self.room is None:
-            return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
-        return Room(self.room.storage.index_select(0, rows), self.length).view(self.length)
+        room = self.room
+        if room is None:
+            keys = self.keys.mT.index_select(0, rows).mT  # which keeps their layout, see `at_rest`
+            return KeysValues(keys, self.values.index_select(0, rows))
+        keys, values = room.keys.index_select(0, rows), room.values.index_select(0, rows)
+        return Room(keys, values, self.length).view(self.length)
+
+    def at_rest(self) -> KeysValues:
+        """Returns the same, laid out for being read often: the keys of each head as columns."""
+        return KeysValues(self.keys.mT.contiguous().mT, self.values.contiguous())
 
 
 class Attention(nn.Module):
@@ -168,17 +185,21 @@ class Attention(nn.Module):
         """
         queries = self._queries(q, keys_values, packing, positions)
         num_queries, length = queries.size(2), keys_values.length
-        whole = causal and mask is None and num_queries == length
+        is_few = is_step(queries)
+        whole = causal and mask is None and num_queries == length and not is_few
         if causal and not whole and num_queries > 1:
             mask = _and(mask, causal_mask(num_queries, length, q.device))
-        seen = F.scaled_dot_product_attention(
-            queries,
-            keys_values.keys,
-            keys_values.values,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=whole,
-        )
+        if is_few:
+            seen = _weigh(queries, keys_values.keys, mask) @ keys_values.values
+        else:
+            seen = F.scaled_dot_product_attention(
+                queries,
+                keys_values.keys,
+                keys_values.values,
+                attn_mask=mask,
+                dropout_p=self.dropout if self.training else 0.0,
+                is_causal=whole,
+            )
         seen = seen.transpose(1, 2)  # (B, H, T, Dh) -> (B, T, H, Dh)
         if packing is not None:
             seen = packing.pack(seen)
@@ -197,13 +218,9 @@ class Attention(nn.Module):
         to 0 where nothing may be attended.
         """
         queries = self._queries(q, keys_values)
-        scores = queries @ keys_values.keys.transpose(-2, -1) / math.sqrt(queries.size(-1))
         if causal:
             mask = _and(mask, causal_mask(q.size(1), keys_values.length, q.device))
-        if mask is None:
-            return scores.softmax(dim=-1)
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        return scores.softmax(dim=-1).masked_fill(~mask, 0.0)
+        return _weigh(queries, keys_values.keys, mask)
 
     def _queries(
         self,
@@ -220,6 +237,26 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))  # (..., D) -> (..., H, Dh)
+
+
+def is_step(queries: Tensor) -> bool:
+    """Tells whether few queries ask on a CPU without gradients: the products written out are then
+    up to twice as fast as the fused operator, which is made for many.
+    """
+    is_alone = queries.device.type == "cpu" and not torch.is_grad_enabled()
+    return is_alone and queries.size(2) <= MOST_OF_STEP
+
+
+def _weigh(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns softmax(q k^T / sqrt(Dh)): (B, H, T, Dh), (B, H, S, Dh) -> (B, H, T, S)."""
+    scores = (queries / math.sqrt(queries.size(-1))) @ keys.mT
+    if mask is None:
+        return scores.softmax(dim=-1)
+    hidden = torch.zeros_like(mask, dtype=scores.dtype)  # there are far fewer of it than of scores
+    hidden.masked_fill_(~mask, torch.finfo(scores.dtype).min)
+    weights = (scores + hidden).softmax(dim=-1)
+    sees_something = mask.any(dim=-1, keepdim=True)
+    return weights if sees_something.all() else weights.masked_fill(~sees_something, 0.0)
 
 
 def _pad_heads(x: Tensor, packing: Packing | None) -> Tensor:

@@ -309,6 +309,8 @@ class Transformer(nn.Module):
             layer.cross_attention.keys_values(memory, memory, packing=packing)  # type: ignore[operator, union-attr]
             for layer in self.decoder.layers
         ]
+        if not torch.is_grad_enabled():
+            keys_values = [each.at_rest() for each in keys_values]
         return DecoderState(keys_values, packing.attention_mask, [])
 
     def decode(self, tgt: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

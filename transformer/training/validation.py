@@ -132,7 +132,7 @@ class Validator:
         which are not those of training, so that they find the same scores.
         """
         precision, device = self.config.decoding.precision, self.ranks.device
-        if precision == "float32" or (precision == "int8" and device.type != "cpu"):
+        if precision == "int8" and device.type != "cpu":
             return model
         return in_precision(copy.deepcopy(model), precision)
 
