@@ -50,7 +50,7 @@ from typing import Any, cast, get_args
 
 import benchmark_measures as measures
 from benchmark_data import measure_preparation, write_text
-from benchmark_translation import measure_translation
+from benchmark_translation import OURS, measure_translation
 from benchmark_work import Precision, Work, machine
 
 from transformer.errors import UserError
@@ -59,7 +59,7 @@ Numbers = dict[str, float]
 PRECISIONS = get_args(Precision)
 CONTENDERS = {
     "train": ("ours", "plain", "sorted", "compiled", "marian"),
-    "translate": ("greedy", "beam5", "ct2-greedy", "ct2-beam5", "hf-greedy", "hf-beam5", "plain"),
+    "translate": (*OURS, "ct2-greedy", "ct2-beam5", "hf-greedy", "hf-beam5", "plain"),
     "data": ("ours", "start", "spm", "spm-all-cores"),
 }
 HAS_MARIAN = find_spec("transformers") is not None
@@ -103,6 +103,7 @@ COLUMNS = {
     "plan_s": ("plan s/million", "{:.2f}"),
     "plan_bytes": ("plan bytes/pair", "{:.1f}"),
     "peak_mib": ("peak MiB", "{:,.0f}"),
+    "bleu": ("BLEU", "{:.2f}"),
     "padding": ("padding", "{:.0%}"),
     "times_plain": ("/ plain", "{:.2f}x"),
     "times_sorted": ("/ sorted", "{:.2f}x"),
@@ -256,6 +257,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             option("--sentences", 200, "sentences to translate")
             sub.add_argument("--run", help="run whose model translates; else random weights do")
             sub.add_argument("--lines", help="file of source lines for --run")
+            sub.add_argument("--references", help="their translations, for BLEU")
+            sub.add_argument("--shortlist", help="file of `transformer shortlist`")
         sub.add_argument(
             "--contenders", nargs="+", type=contender(name), default=DEFAULTS[name], help=" "
         )

@@ -5,8 +5,9 @@ with the same weights. Each function runs in a process of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,19 +18,28 @@ from transformer import Translator
 from transformer.allocator import keep_freed_memory
 from transformer.data.batching import micro_batches, pad
 from transformer.data.lines import open_lines
+from transformer.data.tokenizer import Tokenizer
+from transformer.decoding.batch_search import Task, search_batch
+from transformer.decoding.constraints import Constraints
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.parts import Part
+from transformer.decoding.processes import Processes, num_processes
 from transformer.decoding.quantization import in_precision
-from transformer.decoding.search import beam_search
+from transformer.decoding.shortlist import Shortlist
 from transformer.errors import UserError
+from transformer.evaluation import evaluate
 from transformer.ids import PAD
 from transformer.model.transformer import Transformer
 
-BEAMS = {"greedy": 1, "beam5": 5, "ct2-greedy": 1, "ct2-beam5": 5, "hf-greedy": 1, "hf-beam5": 5}
+OURS = {"greedy": 1, "greedy-shortlist": 1, "beam5": 5, "beam5-shortlist": 5}
+BEAMS = {**OURS, "ct2-greedy": 1, "ct2-beam5": 5, "hf-greedy": 1, "hf-beam5": 5}
 CT2_BATCH_TOKENS = 512
 """CTranslate2 is fastest with a batch for each core, small enough for its cache."""
 
-Translate = Callable[[Sequence[np.ndarray], SearchOptions], int]
-"""Translates sentences and returns the number of target tokens."""
+Found = tuple[int, list[list[int]] | None]
+"""Number of target tokens, and those of each sentence where the contender has our vocabulary."""
+Translate = Callable[[Sequence[np.ndarray], SearchOptions], Found]
+"""Translates sentences."""
 
 
 def measure_translation(work: Work, contender: str) -> dict[str, float]:
@@ -47,14 +57,36 @@ def measure_translation(work: Work, contender: str) -> dict[str, float]:
     translate = _translation(work, contender, model, device)
     translate(sentences[:20], options)
     started_at = now(device)
-    num_tokens = translate(sentences, options)
+    num_tokens, found = translate(sentences, options)
     seconds = now(device) - started_at
-    return {
+    figures = {
         "seconds": seconds,
         "sentences_per_s": len(sentences) / seconds,
         "tokens_per_s": num_tokens / seconds,
         "peak_mib": peak_mib(device, before),
     }
+    if contender in OURS:
+        figures["peak_mib"] += _peak_of_others(translate)
+    if found is not None and work.references is not None:
+        figures["bleu"] = _bleu(work, found)
+    return figures
+
+
+def _peak_of_others(translate: Translate) -> float:
+    """Ends the processes of our search and returns what they took beyond what is shared, in MiB."""
+    running = getattr(translate, "running", None)
+    if running is None:
+        return 0.0
+    num, shared = running.num, resident_peak()
+    running.close()
+    return num * max(0.0, resident_peak(of_children=True) - shared)
+
+
+def _bleu(work: Work, found: list[list[int]]) -> float:
+    """Returns sacreBLEU's BLEU of translations, with its defaults."""
+    target = Translator.load(str(work.run), device="cpu").tokenizers.target
+    references = list(open_lines(Path(str(work.references))))
+    return evaluate(target.decode(found), [references], metrics=["bleu"]).metrics["bleu"].score
 
 
 def _workload(
@@ -87,32 +119,51 @@ def _translation(work: Work, contender: str, model: Transformer, device: torch.d
         return _hugging_face(work, BEAMS[contender], device)
     if contender.startswith("ct2-"):
         return _ctranslate2(work, model, BEAMS[contender])
-    fast = in_precision(model, work.precision)
+    return _Ours(work, contender, model, device)
 
-    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> int:
-        chosen = SearchOptions(**{**vars(options), "beam_size": BEAMS[contender]})
-        found = [
-            hypotheses[0]
-            for batch in _batches(sentences, work.batch_tokens)
-            for hypotheses in beam_search(
-                [fast], pad([sentences[i] for i in batch]).to(device), chosen
-            )
+
+class _Ours:
+    """Our search, shared out to processes as `translate` does."""
+
+    def __init__(
+        self, work: Work, contender: str, model: Transformer, device: torch.device
+    ) -> None:
+        fast, shortlist, target = in_precision(model, work.precision), None, cast(Tokenizer, None)
+        if contender.endswith("-shortlist"):
+            if work.run is None or work.shortlist is None:
+                raise UserError(f"{contender} needs --run and --shortlist")
+            tokenizers = Translator.load(work.run, device="cpu").tokenizers
+            shortlist = Shortlist.load(work.shortlist, tokenizers, device)
+        self.beam_size = BEAMS[contender]
+        self.search = partial(search_batch, [fast], target, shortlist)
+        self.num = num_processes(0) if device.type == "cpu" else 1
+        self.batch_tokens = work.batch_tokens // self.num
+        self.running = Processes(self.search, self.num) if self.num > 1 else None
+
+    def __call__(self, sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
+        chosen = SearchOptions(**{**vars(options), "beam_size": self.beam_size})
+        batches = _batches(sentences, self.batch_tokens)
+        tasks = [
+            Task([Part(sentences[i].tolist(), Constraints()) for i in batch], chosen)
+            for batch in batches
         ]
-        return sum(len(each.ids) for each in found)
-
-    return translate
+        answers = map(self.search, tasks) if self.running is None else self.running.map(tasks)
+        ids: dict[int, list[int]] = {}
+        for batch, hypotheses in zip(batches, answers, strict=True):
+            ids |= {i: each[0].ids for i, each in zip(batch.tolist(), hypotheses, strict=True)}
+        return sum(map(len, ids.values())), [ids[i] for i in range(len(sentences))]
 
 
 def _plain(work: Work, device: torch.device) -> Translate:
     plain = PlainTransformer(*work.sizes).to(device).eval()
 
     @torch.inference_mode()
-    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> int:
+    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
         batches = _batches(sentences, work.batch_tokens)
         return sum(
             int((plain_greedy(plain, pad([sentences[i] for i in batch]).to(device)) != 0).sum())
             for batch in batches
-        )
+        ), None
 
     return translate
 
@@ -124,7 +175,7 @@ def _hugging_face(work: Work, beam_size: int, device: torch.device) -> Translate
     marian: Any = MarianLogits(*work.sizes).to(device).eval().model
 
     @torch.inference_mode()
-    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> int:
+    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
         num_tokens = 0
         for batch in _batches(sentences, work.batch_tokens):
             src = pad([sentences[i] for i in batch]).to(device)
@@ -139,7 +190,7 @@ def _hugging_face(work: Work, beam_size: int, device: torch.device) -> Translate
                 do_sample=False,
             )
             num_tokens += found[:, 1:].numel()
-        return num_tokens
+        return num_tokens, None
 
     return translate
 
@@ -160,9 +211,10 @@ def _ctranslate2(work: Work, model: Transformer, beam_size: int) -> Translate:
         intra_threads=1,
     )
 
-    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> int:
-        waiting = []
+    def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
+        waiting, order = [], []
         for batch in _batches(sentences, CT2_BATCH_TOKENS):
+            order += batch.tolist()
             words = [[source[i] for i in sentences[j]] for j in batch]
             fewest, most = options.limits(max(len(x) for x in words) - 1)
             waiting += engine.translate_batch(
@@ -174,7 +226,10 @@ def _ctranslate2(work: Work, model: Transformer, beam_size: int) -> Translate:
                 return_scores=True,
                 asynchronous=True,
             )
-        return sum(len(x.result().hypotheses[0]) + 1 for x in waiting)
+        ids = [[int(name) for name in x.result().hypotheses[0]] for x in waiting]
+        found = dict(zip(order, ids, strict=True))
+        num_tokens = sum(len(x) + 1 for x in ids)
+        return num_tokens, [found[i] for i in range(len(sentences))]
 
     return translate
 

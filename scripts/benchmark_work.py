@@ -45,6 +45,8 @@ class Work:
     precision: Precision = "float32"
     run: str | None = None
     lines: str | None = None
+    references: str | None = None
+    shortlist: str | None = None
     device: str = "cpu"
 
     @property
@@ -142,10 +144,13 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def resident_peak() -> float:
-    """Returns the most memory that this process has held so far, in MiB."""
+def resident_peak(of_children: bool = False) -> float:
+    """Returns the most memory that this process has held so far, or that the greatest of its
+    children that have ended has held, in MiB.
+    """
     units_per_mib = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, else KiB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units_per_mib
+    who = resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF
+    return resource.getrusage(who).ru_maxrss / units_per_mib
 
 
 def peak_mib(device: torch.device, before: float) -> float:

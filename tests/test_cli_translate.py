@@ -184,6 +184,7 @@ def test_minimum_bayes_risk_gives_one_line_for_each(trained_run: Path, command: 
         (("--temperature", 2), 2, "--temperature goes with --sample"),
         (("--sample", 2, "--top-p", 1.5), 1, "--top-p 1.5"),
         (("--sample", 0), 2, "--sample"),
+        (("--sample", 2, "--beam-size", 3), 2, "--beam-size is for a search"),
         (("--format", "xml"), 2, "xml"),
         (("--mbr", "meteor"), 2, "meteor"),
         (("--mbr", "chrf"), 2, "--mbr chooses among several: add --n-best or --sample"),

@@ -25,7 +25,7 @@ ROWS = [
     strict_yaml data.lines data.cache data.segmentation data.batching data.parallel
     data.duplicates model.attention training.distributed training.logger evaluation
     decoding.ensemble decoding.options decoding.beams decoding.request
-    decoding.sampling_options
+    decoding.sampling_options decoding.processes
     """,
     """
     config_file console model.layers data.tokenizer data.sources decoding.minimum_bayes_risk
@@ -41,8 +41,9 @@ ROWS = [
     decoding.search decoding.sampling decoding.scoring
     export.ctranslate2 decoding.quantization
     """,
+    "decoding.shortlist",
     """
-    decoding.loading data.updates training.regularization
+    decoding.lexicon decoding.batch_search decoding.loading data.updates training.regularization
     decoding.alignment decoding.ctranslate2_engine
     """,
     "decoding.translator",
@@ -54,7 +55,9 @@ ROWS = [
     "training.averaging training.saving training.resuming training.directory",
     "training.selection",
     "training.trainer",
-    "training.run training.trial cli_tokenizer cli_translate cli_scores cli_attention",
+    """
+    training.run training.trial cli_tokenizer cli_translate cli_scores cli_attention cli_shortlist
+    """,
     "inspection",
     "cli",
 ]

@@ -15,6 +15,7 @@ import typer
 
 from transformer.cli_attention import attention_app
 from transformer.cli_scores import scores_app
+from transformer.cli_shortlist import shortlist_app
 from transformer.cli_tokenizer import tokenizer_app
 from transformer.cli_translate import translate_app
 from transformer.console import log_to_console
@@ -29,6 +30,7 @@ config_app = typer.Typer(help="Show and describe configurations.", no_args_is_he
 app.add_typer(translate_app)
 app.add_typer(scores_app)
 app.add_typer(attention_app)
+app.add_typer(shortlist_app)
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(config_app, name="config")
 

@@ -79,7 +79,12 @@ def configure_search(translator: Translator, given: dict[str, Any]) -> SearchOpt
         UserError: two of them contradict each other, or one is out of range.
     """
     changes, options = dict(given), translator.options
-    num = changes.pop("processes", translator.config.decoding.processes)
+    configured = translator.config.decoding
+    num = changes.pop("processes", configured.processes)
+    if shortlist := changes.pop("shortlist", configured.shortlist):
+        from transformer.decoding.shortlist import Shortlist
+
+        translator.shortlist = Shortlist.load(shortlist, translator.tokenizers, translator.device)
     if translator.device.type == "cpu":
         from transformer.decoding.processes import num_processes
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from transformer.decoding.results import Translation
     from transformer.decoding.translator import Translator
 
+NOT_OF_SAMPLES = {"beam_size", "n_best", "beam_groups", "diversity"}
+"""Settings of a search that say nothing about how samples are drawn."""
+
 translate_app = typer.Typer()
 
 
@@ -74,6 +77,7 @@ def translate(
 
     log_to_console()
     translator = Translator.load(*models, device=device, precision=search.pop("precision", None))
+    given = search.keys()
     options = configure_search(translator, search)
     translator.sampling = sampling_options(sampling)
     if engine == "ctranslate2":
@@ -81,6 +85,9 @@ def translate(
     translator.utility = mbr
     translator.alignments = alignments is not None
     translator.split_sentences = split_sentences
+    if translator.sampling is not None and (wrong := NOT_OF_SAMPLES & given):
+        option = min(wrong).replace("_", "-")
+        raise typer.BadParameter(f"--{option} is for a search: leave out --sample, or it")
     several = (sampling.get("sample") or options.n_best) > 1
     if mbr is not None and not several:
         raise typer.BadParameter("--mbr chooses among several: add --n-best or --sample")

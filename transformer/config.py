@@ -242,6 +242,8 @@ class DecodingConfig(Section):
     """Source tokens that are translated at once, padding included."""
     processes: Count = 0
     """Processes that translate many lines on a CPU, each on one core; 0 = as many as cores."""
+    shortlist: Text | None = None
+    """File of `transformer shortlist`: only what it allows is said, which is faster."""
     precision: Literal["float32", "bfloat16", "int8"] = "float32"
     """Numbers that are multiplied: bfloat16 is fast on GPUs, int8 on CPUs."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,15 @@ class ScriptState:
         return ScriptState(self.script[rows], self.length)
 
 
-class Copies(nn.Module):
+class Script(nn.Module):
+    """A model by its logits."""
+
+    def log_probs(self, tgt: Tensor, state: Any) -> tuple[Tensor, Any]:
+        logits, after = self.decode(tgt, state)
+        return logits.log_softmax(-1), after
+
+
+class Copies(Script):
     """Says the source again, then ends, with logit `certainty` for that and 0 for all else; and
     counts the rows of each step.
     """
@@ -100,7 +109,7 @@ class Copies(nn.Module):
         return self.words[script[:, state.length : end]], ScriptState(state.script, end)
 
 
-class Recites(nn.Module):
+class Recites(Script):
     """Gives the same log-probabilities (T, V), whatever the source and whatever was said; the last
     row again and again.
     """
@@ -118,7 +127,7 @@ class Recites(nn.Module):
         return self.table[steps].expand(len(tgt), -1, -1), ScriptState(state.script, end)
 
 
-class Recomputes(nn.Module):
+class Recomputes(Script):
     """A Transformer without caches: each step reads source and target again from the start."""
 
     def __init__(self, model: Transformer) -> None:

@@ -85,6 +85,9 @@ def test_a_text_of_the_prefix_may_stand_there(recites: Recites, tokenizers: Toke
         ("a (dog)", "dog", True),
         ("说我们不知道", "我们", True),
         ("100 % sure", "%", True),
+        ("the dog.", ".", True),
+        ("a dog, a cat", "dog,", True),
+        ("a hotdog.", "dog.", False),
     ],
 )
 def test_a_text_is_contained_as_whole_words(text: str, wanted: str, is_there: bool) -> None:

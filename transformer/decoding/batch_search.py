@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from transformer.data.batching import pad
 from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.beams import Hypothesis
 from transformer.decoding.constraints import Constraints
+from transformer.decoding.ensemble import Decodes
 from transformer.decoding.exclusion import search_without
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import Part
 from transformer.decoding.sampling import sample
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.search import beam_search
+from transformer.decoding.shortlist import Shortlist, Shortlisted
 from transformer.model.transformer import Transformer
 
 
@@ -35,17 +39,55 @@ class Task(NamedTuple):
 
 
 def search_batch(
-    models: Sequence[Transformer], target: Tokenizer, task: Task
+    models: Sequence[Transformer],
+    target: Tokenizer,
+    shortlist: Shortlist | None,
+    task: Task,
 ) -> list[list[Hypothesis]]:
-    """Searches for the translations of a batch, or draws them: `n_best` or all samples of each."""
+    """Searches for the translations of a batch, or draws them: `n_best` or all samples of each.
+
+    With a shortlist only what it allows is said, except where a translation must hold some text.
+    """
     device = next(models[0].parameters()).device
 
-    def search(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
+    def search_alike(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
         src = pad([np.array(task.parts[i].src) for i in rows]).to(device)
-        if task.sampling is not None:
-            return sample(models, src, task.options, task.sampling, own)
-        return beam_search(models, src, task.options, own)
+        if shortlist is None or task.parts[rows[0]].asks_for_text:
+            return _search(models, src, task, own)
+        tokens, allowed = shortlist.of(src)
+        narrowed = [Shortlisted(model, tokens, allowed) for model in models]
+        numbers = {token: number for number, token in enumerate(tokens.tolist())}
+        found = _search(narrowed, src, task, [_renumbered(x, numbers) for x in own])
+        names = tokens.tolist()
+        return [[replace(h, ids=[names[i] for i in h.ids]) for h in each] for each in found]
+
+    def search(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
+        found: dict[int, list[Hypothesis]] = {}
+        for asks in {task.parts[i].asks_for_text for i in rows}:
+            some = [
+                (i, x)
+                for i, x in zip(rows, own, strict=True)
+                if task.parts[i].asks_for_text == asks
+            ]
+            alike = [i for i, _ in some]
+            found |= zip(alike, search_alike(alike, [x for _, x in some]), strict=True)
+        return [found[i] for i in rows]
 
     constraints = [part.constraints for part in task.parts]
     excluded = [part.excluded for part in task.parts]
     return search_without(search, constraints, excluded, target)
+
+
+def _search(
+    models: Sequence[Decodes], src: Tensor, task: Task, own: Sequence[Constraints]
+) -> list[list[Hypothesis]]:
+    if task.sampling is not None:
+        return sample(models, src, task.options, task.sampling, own)
+    return beam_search(models, src, task.options, own)
+
+
+def _renumbered(constraints: Constraints, numbers: dict[int, int]) -> Constraints:
+    """Returns what must not be said in the numbers of a smaller vocabulary, where it can be."""
+    excluded = [x for x in constraints.exclude if all(token in numbers for token in x)]
+    phrases = tuple(tuple(numbers[token] for token in phrase) for phrase in excluded)
+    return Constraints(exclude=phrases)

@@ -23,6 +23,9 @@ class Decodes(Protocol):
     def decode(self, tgt: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Reads the next target tokens (B, T); returns logits (B, T, V) and the state after."""
 
+    def log_probs(self, tgt: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Does the same, but returns log-probabilities."""
+
 
 def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
     """Returns the logarithm of the mean of the models' probabilities."""

@@ -63,7 +63,13 @@ def contains(text: str, wanted: str) -> bool:
     """
     if any(ord(letter) >= 0x2E80 for letter in wanted):  # from here on Chinese, Japanese, Korean
         return wanted in text
-    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
+    before, after = (r"(?<!\w)", r"(?!\w)")  # but punctuation may touch a word
+    before, after = before * _is_word(wanted[0]), after * _is_word(wanted[-1])
+    return re.search(before + re.escape(wanted) + after, text) is not None
+
+
+def _is_word(letter: str) -> bool:
+    return re.match(r"\w", letter) is not None
 
 
 def _sayings(

@@ -71,7 +71,8 @@ class SearchOptions:
     @classmethod
     def from_config(cls, config: DecodingConfig) -> SearchOptions:
         """Returns the options that a configuration names."""
-        return cls(**config.model_dump(exclude={"batch_tokens", "processes", "precision"}))
+        others = {"batch_tokens", "processes", "shortlist", "precision"}
+        return cls(**config.model_dump(exclude=others))
 
     @property
     def formula(self) -> ScoreFormula:

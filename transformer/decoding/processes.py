@@ -10,6 +10,7 @@ import multiprocessing
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -41,6 +42,7 @@ class Processes(Generic[T, R]):
     """
 
     def __init__(self, work: Callable[[T], R], num: int) -> None:
+        self.num = num
         context = multiprocessing.get_context("fork")
         self._connections: list[Connection] = []
         self._processes = []
@@ -49,7 +51,9 @@ class Processes(Generic[T, R]):
             self._connections.append(ours)
             of_parent = tuple(self._connections)
             process = context.Process(target=_serve, args=(work, theirs, of_parent), daemon=True)
-            process.start()
+            with warnings.catch_warnings():  # of threads, which have no part in the work
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
             theirs.close()
             self._processes.append(process)
 
@@ -64,10 +68,10 @@ class Processes(Generic[T, R]):
             UserError: work raised one, or a process was killed.
         """
         upcoming = iter(enumerate(tasks))
-        busy: dict[Any, int] = {}
+        busy: dict[Any, int] = {}  # connections, and the numbers of their tasks
         done: dict[int, R] = {}
 
-        def give(connection: Connection) -> None:
+        def give(connection: Any) -> None:
             if check is not None:
                 check()
             if (numbered := next(upcoming, None)) is not None:
@@ -76,13 +80,13 @@ class Processes(Generic[T, R]):
                 busy[connection] = numbered[0]
 
         try:
-            for connection in self._connections:
-                give(connection)
+            for one in self._connections:
+                give(one)
             for number in range(len(tasks)):
                 while number not in done:
                     for connection in wait(list(busy)):
-                        done[busy.pop(connection)] = self._answer(connection)  # type: ignore[arg-type]
-                        give(connection)  # type: ignore[arg-type]
+                        done[busy.pop(connection)] = self._answer(connection)
+                        give(connection)
                 yield done.pop(number)
         except BaseException:
             self.close()
@@ -102,7 +106,7 @@ class Processes(Generic[T, R]):
         """Tells whether there are processes."""
         return bool(self._processes)
 
-    def _answer(self, connection: Connection) -> R:
+    def _answer(self, connection: Any) -> R:
         try:
             answer = connection.recv()
         except (EOFError, OSError):

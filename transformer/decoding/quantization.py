@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable
 
@@ -66,6 +67,13 @@ class Int8Linear(nn.Module):
         self.scales = nn.Buffer(scales.squeeze(1))
         self.bias = None if linear.bias is None else nn.Buffer(linear.bias.detach())
 
+    def of_features(self, features: Tensor) -> Int8Linear:
+        """Returns the map to some of the output features, (C,)."""
+        part = copy.copy(self)
+        part._buffers = {name: x[features] for name, x in self._buffers.items() if x is not None}
+        part.out_features = len(features)
+        return part
+
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
         rounded, scales = self.inputs.of(x)
@@ -80,6 +88,14 @@ class Int8Linear(nn.Module):
             else:
                 torch.addcmul(self.bias, y, self.scales, out=y)
         return out.view(*x.shape[:-1], self.out_features)
+
+
+def of_features(linear: nn.Linear | Int8Linear, features: Tensor) -> Callable[[Tensor], Tensor]:
+    """Returns the map to some output features of a map without bias: (..., K) -> (..., C)."""
+    if isinstance(linear, Int8Linear):
+        return linear.of_features(features)
+    weight = linear.weight.index_select(0, features).t().contiguous()
+    return lambda x: x @ weight
 
 
 class Inputs:

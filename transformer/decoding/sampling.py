@@ -24,7 +24,6 @@ from transformer.decoding.options import SearchOptions
 from transformer.decoding.rules import Rules
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.ids import BOS, EOS, PAD
-from transformer.precision import widen
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 """Steps of splitmix64: 2^64 / golden ratio, as a signed number."""
@@ -92,8 +91,10 @@ def sample(
     found: dict[int, Hypothesis] = {}
     while len(draws.places):
         last = draws.ids[:, -1:]
-        answers = [model.decode(last, state) for model, state in zip(models, states, strict=True)]
-        log_probs = mean_probability([widen(x[:, -1]).log_softmax(-1) for x, _ in answers])
+        answers = [
+            model.log_probs(last, state) for model, state in zip(models, states, strict=True)
+        ]
+        log_probs = mean_probability([x[:, -1] for x, _ in answers])
         states = [state for _, state in answers]
         draws, willing = _extend(draws, log_probs, sampling)
         ended = draws.ids[:, -1] == EOS

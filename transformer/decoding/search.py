@@ -25,7 +25,6 @@ from transformer.decoding.ensemble import Decodes, mean_coverage, mean_probabili
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.rules import Rules
 from transformer.ids import EOS
-from transformer.precision import widen
 
 MOST_IDLE = 1 / 6
 """Share of the sentences that may be over and still in the batch: to take some out copies the keys
@@ -168,8 +167,8 @@ def next_log_probs(
 ) -> tuple[Tensor, list[Any]]:
     """Asks the models for the next token: log-probabilities (B, K, V) and the states after it."""
     last = live.ids[:, :, -1].reshape(-1, 1)
-    answers = [model.decode(last, state) for model, state in zip(models, states, strict=True)]
-    log_probs = mean_probability([widen(logits).log_softmax(-1) for logits, _ in answers])
+    answers = [model.log_probs(last, state) for model, state in zip(models, states, strict=True)]
+    log_probs = mean_probability([found for found, _ in answers])
     return log_probs.view(*live.totals.shape, -1), [state for _, state in answers]
 
 

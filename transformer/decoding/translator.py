@@ -30,6 +30,7 @@ from transformer.decoding.request import Request
 from transformer.decoding.results import BLANK, NONE, Alignment, Summary, Translation
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.scoring import Score, score_pairs
+from transformer.decoding.shortlist import Shortlist
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
@@ -59,6 +60,7 @@ class Translator:
         engine: searches instead of our own search, where it can do the same.
         split_sentences: splits a line that is longer than any of training at sentence ends.
         precision: numbers that the models compute with.
+        shortlist: what may be said, if not everything.
         processes: searches with so many processes where there are several batches; on a CPU alone,
             and of models that do not change from then on.
         summary: what the latest call translated.
@@ -77,6 +79,7 @@ class Translator:
     split_sentences: bool = False
     engine: Engine | None = None
     precision: str = "float32"
+    shortlist: Shortlist | None = None
     processes: int = 1
     summary: Summary = field(default_factory=Summary, init=False)
     _running: Processes[Task, list[list[Hypothesis]]] | None = field(default=None, init=False)
@@ -288,7 +291,7 @@ class Translator:
         """Searches for translations of batches, or draws them."""
         if self.processes > 1 and self.engine is None and len(tasks) > 1:
             if self._running is None or not self._running.is_open:
-                work = partial(search_batch, self.models, self.tokenizers.target)
+                work = partial(search_batch, self.models, self.tokenizers.target, self.shortlist)
                 self._running = Processes(work, self.processes)
             yield from self._running.map(tasks, self.check)
             return
@@ -302,7 +305,7 @@ class Translator:
 
         def search(parts: Sequence[Part]) -> list[list[Hypothesis]]:
             of_parts = task._replace(parts=parts)
-            return search_batch(self.models, self.tokenizers.target, of_parts)
+            return search_batch(self.models, self.tokenizers.target, self.shortlist, of_parts)
 
         if self.engine is None:
             return search(task.parts)

@@ -22,6 +22,7 @@ from transformer.model.layers import (
 )
 from transformer.model.packing import Packing
 from transformer.model.positions import Learned, Sinusoidal, Unmarked
+from transformer.precision import widen
 
 
 class Embedding(nn.Module):
@@ -319,9 +320,18 @@ class Transformer(nn.Module):
         (B, T) -> logits (B, T, V) and the state that has seen these too. Training is this call with
         a fresh state and the whole target; decoding is the same call with one token.
         """
-        real = None if state.received is None else tgt != PAD
-        x, state = self.decoder(self.tgt_embedding(tgt, state.length), state, real=real)
+        x, state = self.decode_hidden(tgt, state)
         return self.output(x), state
+
+    def log_probs(self, tgt: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Does as `decode`, and returns log-probabilities, in float32 or wider."""
+        logits, state = self.decode(tgt, state)
+        return widen(logits).log_softmax(-1), state
+
+    def decode_hidden(self, tgt: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Does as `decode`, and returns what the logits are made of: (B, T, D)."""
+        real = None if state.received is None else tgt != PAD
+        return self.decoder(self.tgt_embedding(tgt, state.length), state, real=real)
 
     @property
     def num_parameters(self) -> int:

@@ -1,0 +1,215 @@
+"""Searches over the words that may translate a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_task import Command
+from torch import Tensor
+
+from transformer import Translator
+from transformer.config import TokenizerConfig
+from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
+from transformer.decoding.lexicon import learn_shortlist
+from transformer.decoding.options import SearchOptions
+from transformer.decoding.quantization import in_precision
+from transformer.decoding.request import Request
+from transformer.decoding.search import beam_search
+from transformer.decoding.shortlist import Shortlist, Shortlisted
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+
+ALWAYS = [0, 1, 2, 3]
+LISTS = {4: [5, 9], 5: [6, 7, 8], 6: [], 7: [11, 4]}
+
+
+def small_shortlist() -> Shortlist:
+    lists = [LISTS.get(token, []) for token in range(12)]
+    starts = torch.tensor([0, *map(len, lists)]).cumsum(0)
+    words = torch.tensor([word for each in lists for word in each])
+    return Shortlist(torch.tensor(ALWAYS), starts, words)
+
+
+SRC = torch.tensor([[4, 5, 3], [7, 3, 0], [6, 3, 0]])
+ALLOWED = [{5, 9, 6, 7, 8}, {11, 4}, set()]
+
+
+def test_a_sentence_may_be_said_in_the_words_of_its_tokens_and_those_of_all() -> None:
+    tokens, allowed = small_shortlist().of(SRC)
+    assert tokens.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
+    for row, words in zip(allowed, ALLOWED, strict=True):
+        assert set(tokens[row].tolist()) == words | set(ALWAYS)
+
+
+class Silenced(torch.nn.Module):
+    """A model over its whole vocabulary, in which what a sentence may not say is impossible."""
+
+    def __init__(self, model: Transformer, allowed: list[set[int]]) -> None:
+        super().__init__()
+        self.model = model
+        self.allowed = allowed
+
+    def start(self, src: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return src, src[:, :0], torch.arange(len(src))
+
+    def decode(self, tgt: Tensor, state: Any) -> tuple[Tensor, Any]:
+        src, seen, sentences = state.parts
+        seen = torch.cat((seen, tgt), dim=1)
+        logits = self.model(src, seen)[:, -1:].clone()
+        for row, sentence in enumerate(sentences.tolist()):
+            silent = [i for i in range(12) if i not in self.allowed[sentence] | set(ALWAYS)]
+            logits[row, :, silent] = -torch.inf
+        return logits, Rows((src, seen, sentences))
+
+
+class Rows:
+    def __init__(self, parts: tuple[Tensor, ...]) -> None:
+        self.parts = parts
+
+    def select(self, rows: Tensor) -> Rows:
+        return Rows(tuple(x[rows] for x in self.parts))
+
+
+class SilencedStart(Silenced):
+    def start(self, src: Tensor) -> Any:
+        return Rows(super().start(src))
+
+    def log_probs(self, tgt: Tensor, state: Any) -> tuple[Tensor, Any]:
+        logits, after = self.decode(tgt, state)
+        return logits.log_softmax(-1), after
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_search_finds_what_it_finds_where_all_else_is_impossible(
+    make_model: Callable[..., Transformer], beam_size: int, groups: int
+) -> None:
+    if groups > beam_size:
+        groups = 1
+    model = make_model(3, 12)
+    options = SearchOptions(
+        beam_size, beam_size, max_length=4, max_length_ratio=0.0, beam_groups=groups
+    )
+    tokens, allowed = small_shortlist().of(SRC)
+    found = beam_search([Shortlisted(model, tokens, allowed)], SRC, options)
+    expected = beam_search([SilencedStart(model, ALLOWED)], SRC, options)
+    assert any(len(each) > 1 for each in expected) or beam_size == 1
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [[int(tokens[i]) for i in h.ids] for h in ours] == [h.ids for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs])
+
+
+def everything(tokenizers: Tokenizers) -> Shortlist:
+    size = tokenizers.target.vocab_size
+    starts = torch.zeros(tokenizers.source.vocab_size + 1, dtype=torch.long)
+    return Shortlist(torch.arange(size), starts, torch.zeros(0, dtype=torch.long))
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_list_of_all_words_changes_nothing(
+    make_model: Callable[..., Transformer], tokenizers: Tokenizers, precision: str
+) -> None:
+    model = in_precision(make_model(1, tokenizers.source.vocab_size, double=False), precision)
+    translator = Translator([model], tokenizers, SearchOptions(max_length=9, max_length_ratio=0))
+    lines = ["the old dog sleeps", "a cat", "", "we do not know"]
+    expected = translator.translate_n_best(lines)
+    translator.shortlist = everything(tokenizers)
+    found = translator.translate_n_best(lines)
+    for one, other in zip(found, expected, strict=True):
+        assert [t.ids for t in one] == [t.ids for t in other]
+        assert [t.score for t in one] == pytest.approx([t.score for t in other], abs=1e-5)
+
+
+def test_what_is_asked_for_is_said_though_it_is_on_no_list(
+    make_model: Callable[..., Transformer], tokenizers: Tokenizers
+) -> None:
+    size = tokenizers.source.vocab_size
+    none = torch.zeros(0, dtype=torch.long)
+    shortlist = Shortlist(torch.arange(40), torch.zeros(size + 1, dtype=torch.long), none)
+    options = SearchOptions(max_length=9, max_length_ratio=0)
+    models = [make_model(1, size)]
+    translator = Translator(models, tokenizers, options, shortlist=shortlist)
+    requests = [
+        Request("a cat", must_contain=("Hund",)),
+        Request("the dog", prefix="der alte"),
+        Request("the dog"),
+    ]
+    contained, begun, free = translator.translate_n_best(requests)
+    assert "Hund" in contained[0].text
+    assert begun[0].text.startswith("der alte")
+    assert max(free[0].ids) < 40
+    alone = translator.translate_n_best(requests[2:])[0]
+    assert alone[0].ids == free[0].ids
+    said = next(token for token in free[0].ids if token > 3)
+    avoided = Request("the dog", must_not_contain=(tokenizers.target.decode([[said]])[0],))
+    assert said not in translator.translate_n_best([avoided])[0][0].ids
+
+
+def words_tokenizer(lines: list[str], size: int) -> Tokenizer:
+    config = TokenizerConfig(vocab_size=size, kind="bpe", byte_fallback=False)
+    return train_tokenizer(lines * 20, config, warn=lambda _: None)
+
+
+def test_words_that_go_together_are_learned_from_pairs() -> None:
+    """The corpus by which textbooks explain IBM model 1 (Koehn 2010, section 4.2)."""
+    source, target = ["das Haus", "das Buch", "ein Buch"], ["the house", "the book", "a book"]
+    tokenizers = Tokenizers(words_tokenizer(source, 30), words_tokenizer(target, 27))
+    pairs = list(zip(source, target, strict=True)) * 3
+    shortlist = learn_shortlist(pairs, tokenizers, per_token=1, num_always=0)
+    for word, translation in {"Haus": "house", "Buch": "book", "das": "the", "ein": "a"}.items():
+        (token, _), (expected, _) = (
+            t.encode([w])[0]
+            for t, w in ((tokenizers.source, word), (tokenizers.target, translation))
+        )
+        a, b = shortlist.starts[token : token + 2].tolist()
+        assert shortlist.words[a:b].tolist() == [expected], word
+    assert shortlist.always.tolist() == ALWAYS
+
+
+def test_there_must_be_pairs(tokenizers: Tokenizers) -> None:
+    with pytest.raises(UserError, match="no pairs"):
+        learn_shortlist([], tokenizers, 5, 5)
+
+
+def test_a_file_holds_it_all_and_names_its_vocabularies(
+    tokenizers: Tokenizers, other_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.safetensors"
+    shortlist = small_shortlist()
+    shortlist.save(path, tokenizers)
+    read = Shortlist.load(path, tokenizers)
+    for name, expected in vars(shortlist).items():
+        torch.testing.assert_close(getattr(read, name), expected)
+    with pytest.raises(UserError, match=r"list\.safetensors: is no shortlist for the vocab"):
+        Shortlist.load(path, Tokenizers(other_tokenizer, other_tokenizer))
+    path.write_bytes(b"nonsense" * 9)
+    with pytest.raises(UserError, match=r"list\.safetensors: cannot be read as a shortlist"):
+        Shortlist.load(path, tokenizers)
+    with pytest.raises(UserError, match="cannot be read as a shortlist"):
+        Shortlist.load(tmp_path / "nothing", tokenizers)
+    with pytest.raises(UserError, match="cannot be written"):
+        shortlist.save(tmp_path / "no" / "folder", tokenizers)
+
+
+def test_the_commands_make_and_use_one(
+    trained_run: Path, corpus_folder: Path, command: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.safetensors"
+    made = command("shortlist", trained_run, "--output", path)
+    assert made.status == 0
+    given = ("translate", trained_run, "--input", corpus_folder / "valid.xx")
+    usual, narrow = command(*given), command(*given, "--shortlist", path)
+    assert narrow.status == 0
+    same = [a == b for a, b in zip(usual.lines, narrow.lines, strict=True)]
+    assert sum(same) > 0.7 * len(same)
+    told = command(
+        "shortlist", trained_run, "-o", path, "--source", corpus_folder / "valid.xx",
+        "--target", corpus_folder / "valid.yy", "--per-token", 2, "--always", 0,
+    )  # fmt: skip
+    assert told.status == 0
+    assert "4 always" in told.error

@@ -1,0 +1,153 @@
+"""The words that a translation may be made of, by the words of its source: a search that looks at
+hundreds of tokens instead of the whole vocabulary is faster (Jean et al. 2015, section 3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from transformer.data.tokenizer import Tokenizers
+from transformer.decoding.quantization import of_features
+from transformer.errors import UserError
+from transformer.model.transformer import DecoderState, Transformer
+from transformer.precision import widen
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """What may be said.
+
+    Attributes:
+        always: tokens that may be said whatever the source is, (F,); those that are no text too.
+        starts: where the tokens of each source token begin in `words`, and the end, (V + 1,).
+        words: the tokens that may translate each source token, one list after the other.
+    """
+
+    always: Tensor
+    starts: Tensor
+    words: Tensor
+
+    def of(self, src: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the tokens for sentences (B, S): all of them (C,), and whose each is, (B, C)."""
+        firsts = self.starts[src]
+        counts = self.starts[src + 1] - firsts
+        before = counts.flatten().cumsum(0) - counts.flatten()
+        places = torch.arange(int(counts.sum()), device=src.device)
+        places = places + (firsts.flatten() - before).repeat_interleave(counts.flatten())
+        rows = torch.arange(len(src), device=src.device).repeat_interleave(counts.sum(1))
+        size = int(torch.cat((self.words, self.always)).max()) + 1
+        allowed = torch.zeros(len(src), size, dtype=torch.bool, device=src.device)
+        allowed[rows, self.words[places]] = True
+        allowed[:, self.always] = True
+        tokens = allowed.any(0).nonzero()[:, 0]
+        return tokens, allowed[:, tokens]
+
+    def save(self, path: Path, tokenizers: Tokenizers) -> None:
+        """Writes it to a file, with what tells its vocabularies.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        try:
+            save_file(vars(self), path, _vocabularies(tokenizers))
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: cannot be written: {error}") from None
+
+    @classmethod
+    def load(
+        cls, path: str | Path, tokenizers: Tokenizers, device: torch.device | str = "cpu"
+    ) -> Shortlist:
+        """Reads what `save` wrote.
+
+        Raises:
+            UserError: the file cannot be read, is no shortlist, or one of other vocabularies.
+        """
+        try:
+            with safe_open(str(path), "pt", str(device)) as file:
+                if file.metadata() != _vocabularies(tokenizers):
+                    raise UserError(
+                        f"{path}: is no shortlist for the vocabularies of this model;"
+                        " `transformer shortlist` makes one"
+                    )
+                return cls(*(file.get_tensor(name) for name in ("always", "starts", "words")))
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: cannot be read as a shortlist: {error}") from None
+
+
+def _vocabularies(tokenizers: Tokenizers) -> dict[str, str]:
+    return {"source": tokenizers.source.digest, "target": tokenizers.target.digest}
+
+
+class Shortlisted:
+    """A model of a smaller target vocabulary, whose tokens are numbered anew; probabilities are
+    shares of what a sentence may be translated by.
+
+    Args:
+        model: the model.
+        tokens: the vocabulary, (C,).
+        allowed: which of them may be said for each sentence, bool (B, C).
+    """
+
+    def __init__(self, model: Transformer, tokens: Tensor, allowed: Tensor) -> None:
+        self.model = model
+        self.tokens = tokens
+        self.output = of_features(model.output, tokens)
+        self.out_of_reach = torch.zeros(allowed.shape, device=tokens.device)
+        self.out_of_reach.masked_fill_(~allowed, -torch.inf)
+
+    def start(self, src: Tensor) -> ShortlistedState:
+        """Reads source sentences (B, S) and returns the state before any target token."""
+        return ShortlistedState(self.model.start(src), torch.arange(len(src), device=src.device))
+
+    def log_probs(self, tgt: Tensor, state: ShortlistedState) -> tuple[Tensor, ShortlistedState]:
+        """Predicts the token after each of `tgt` (B * K, T): log-probabilities (B * K, T, C), and
+        the state after.
+        """
+        hidden, inner = self.model.decode_hidden(self.tokens[tgt], state.inner)
+        logits = widen(self.output(hidden))
+        of_sentences = logits.view(len(state.sentences), -1, len(self.tokens))
+        of_sentences += self.out_of_reach[state.sentences][:, None]
+        return logits.log_softmax(-1), replace(state, inner=inner)
+
+    def decode(self, tgt: Tensor, state: ShortlistedState) -> tuple[Tensor, ShortlistedState]:
+        """Does as `log_probs`, which are logits as well."""
+        return self.log_probs(tgt, state)
+
+
+@dataclass(frozen=True)
+class ShortlistedState:
+    """The state of a model, and which sentences it is of.
+
+    Attributes:
+        inner: the model's.
+        sentences: the numbers of its sentences among those that the search began with, (B,).
+    """
+
+    inner: DecoderState
+    sentences: Tensor
+
+    def select(self, rows: Tensor) -> ShortlistedState:
+        """Returns the state of these of the B * K hypotheses."""
+        inner = self.inner.select(rows)
+        parents = self.sentences[rows // self.inner.num_hypotheses]
+        return replace(self, inner=inner, sentences=parents[:: inner.num_hypotheses])
+
+    def watch(self) -> ShortlistedState:
+        """Returns this state such that it counts the attention that source tokens receive."""
+        return replace(self, inner=self.inner.watch())
+
+    @property
+    def received(self) -> Tensor | None:
+        """The attention that source tokens have received, if it is watched: (B, K, S)."""
+        return self.inner.received
+
+    @property
+    def memory_mask(self) -> Tensor | None:
+        """Which source tokens are real: (B, 1, 1, S)."""
+        return self.inner.memory_mask
