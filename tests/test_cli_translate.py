@@ -278,3 +278,24 @@ def test_memory_does_not_grow_with_the_lines(trained_run: Path, tmp_path: Path) 
     few.write_bytes(TEXT * 1_600)  # already more than are taken together
     many.write_bytes(TEXT * 8_000)
     assert peak_memory(trained_run, many) < peak_memory(trained_run, few) + 10_000
+
+
+def test_translating_loads_no_compiler(trained_run: Path, tmp_path: Path) -> None:
+    """PyTorch's compiler takes longer to load than all else together."""
+    lines = tmp_path / "lines"
+    lines.write_text("a b\n")
+    arguments = ["transformer", "translate", str(trained_run), "--input", str(lines)]
+    code = f"""
+import sys
+from transformer.cli import main
+sys.argv = {arguments}
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = done.stderr.split()
+    assert "transformer.decoding.search" in loaded
+    others = {"torch._dynamo", "datasets", "sacrebleu", "tensorboard", "pandas", "pyarrow"}
+    assert not others & set(loaded)

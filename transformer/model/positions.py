@@ -66,7 +66,7 @@ class Learned(nn.Module):
 
     def __init__(self, max_positions: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(max_positions, d_model)
+        self.table = make_embedding(max_positions, d_model)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """Adds positions from `start` on: (B, T, D) -> (B, T, D)."""
@@ -80,3 +80,12 @@ class Unmarked(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """Returns x."""
         return x
+
+
+def make_embedding(num: int, width: int) -> nn.Embedding:
+    """Returns a table of vectors. On the meta device, where a model is built that gets its weights
+    from a file, none are drawn: PyTorch would load its compiler for that, which takes two seconds.
+    """
+    if torch.get_default_device().type == "meta":
+        return nn.Embedding.from_pretrained(torch.empty(num, width), freeze=False)
+    return nn.Embedding(num, width)

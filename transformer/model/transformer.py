@@ -21,7 +21,7 @@ from transformer.model.layers import (
     make_norm,
 )
 from transformer.model.packing import Packing
-from transformer.model.positions import Learned, Sinusoidal, Unmarked
+from transformer.model.positions import Learned, Sinusoidal, Unmarked, make_embedding
 from transformer.precision import widen
 
 
@@ -30,7 +30,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, config.d_model)
+        self.tokens = make_embedding(vocab_size, config.d_model)
         self.positions: nn.Module
         if config.positions == "sinusoidal":
             self.positions = Sinusoidal()
@@ -256,8 +256,10 @@ class Transformer(nn.Module):
         model whose input and output share them does not begin by predicting the token that it has
         just read, whatever its width. With the norm first, each of the n additions to the residual
         stream is scaled by n ** -0.5 (Radford et al. 2019, section 2.3), which keeps the stream's
-        size whatever the depth.
+        size whatever the depth. On the meta device there is nothing to draw.
         """
+        if self.output.weight.is_meta:
+            return
         for module in self.modules():
             if isinstance(module, nn.Linear) and module is not self.output:
                 nn.init.xavier_uniform_(module.weight)
