@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from transformer.decoding.results import Translation
     from transformer.decoding.translator import Translator
 
-NOT_OF_SAMPLES = {"beam_size", "n_best", "beam_groups", "diversity"}
+NOT_OF_SAMPLES = {"beam_size", "n_best", "beam_groups", "diversity", "shortlist"}
 """Settings of a search that say nothing about how samples are drawn."""
 
 translate_app = typer.Typer()

@@ -52,6 +52,20 @@ def test_what_comes_out_for_a_sentence_does_not_depend_on_others(
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
+def test_float32_stays_what_it_is_in_another_layout(
+    make_model: Callable[..., Transformer],
+) -> None:
+    usual, model = make_model(0, 30), in_precision(make_model(0, 30), "float32")
+    src, tgt = torch.randint(4, 30, (2, 5, 7))
+    with torch.inference_mode():
+        torch.testing.assert_close(model(src, tgt), usual(src, tgt))
+    for (name, weight), other in zip(model.named_parameters(), usual.parameters(), strict=False):
+        torch.testing.assert_close(weight, other, rtol=0, atol=0)
+        assert weight.t().is_contiguous() or "norm" in name or "embedding" in name or "bias" in name
+    assert model.tgt_embedding.tokens.weight.is_contiguous()
+    assert model.src_embedding.tokens.weight is model.tgt_embedding.tokens.weight
+
+
 def test_int8_is_not_for_other_devices_than_cpus(make_model: Callable[..., Transformer]) -> None:
     with torch.device("meta"):
         model = make_model(0, 30, double=False)

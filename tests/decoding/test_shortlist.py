@@ -19,12 +19,14 @@ from transformer.decoding.lexicon import learn_shortlist
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.quantization import in_precision
 from transformer.decoding.request import Request
+from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.search import beam_search
 from transformer.decoding.shortlist import Shortlist, Shortlisted
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
 ALWAYS = [0, 1, 2, 3]
+NONE = torch.zeros(0, dtype=torch.long)
 LISTS = {4: [5, 9], 5: [6, 7, 8], 6: [], 7: [11, 4]}
 
 
@@ -107,7 +109,7 @@ def test_search_finds_what_it_finds_where_all_else_is_impossible(
 def everything(tokenizers: Tokenizers) -> Shortlist:
     size = tokenizers.target.vocab_size
     starts = torch.zeros(tokenizers.source.vocab_size + 1, dtype=torch.long)
-    return Shortlist(torch.arange(size), starts, torch.zeros(0, dtype=torch.long))
+    return Shortlist(torch.arange(size), starts, NONE)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -129,8 +131,7 @@ def test_what_is_asked_for_is_said_though_it_is_on_no_list(
     make_model: Callable[..., Transformer], tokenizers: Tokenizers
 ) -> None:
     size = tokenizers.source.vocab_size
-    none = torch.zeros(0, dtype=torch.long)
-    shortlist = Shortlist(torch.arange(40), torch.zeros(size + 1, dtype=torch.long), none)
+    shortlist = Shortlist(torch.arange(40), torch.zeros(size + 1, dtype=torch.long), NONE)
     options = SearchOptions(max_length=9, max_length_ratio=0)
     models = [make_model(1, size)]
     translator = Translator(models, tokenizers, options, shortlist=shortlist)
@@ -148,6 +149,19 @@ def test_what_is_asked_for_is_said_though_it_is_on_no_list(
     said = next(token for token in free[0].ids if token > 3)
     avoided = Request("the dog", must_not_contain=(tokenizers.target.decode([[said]])[0],))
     assert said not in translator.translate_n_best([avoided])[0][0].ids
+
+
+def test_samples_are_drawn_from_all_words(
+    make_model: Callable[..., Transformer], tokenizers: Tokenizers
+) -> None:
+    models = [make_model(1, tokenizers.source.vocab_size)]
+    options = SearchOptions(max_length=9, max_length_ratio=0)
+    translator = Translator(models, tokenizers, options, sampling=SamplingOptions(sample=3, seed=2))
+    expected = translator.translate_n_best(["the dog", "a cat"])
+    translator.shortlist = Shortlist(
+        torch.arange(40), torch.zeros(tokenizers.source.vocab_size + 1, dtype=torch.long), NONE
+    )
+    assert translator.translate_n_best(["the dog", "a cat"]) == expected
 
 
 def words_tokenizer(lines: list[str], size: int) -> Tokenizer:

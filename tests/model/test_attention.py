@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer.model.attention import Attention, KeysValues, Positions, causal_mask
+from transformer.model.attention import Attention, KeysValues, Positions, causal_mask, is_step
 
 B, T, S, D = 3, 5, 7, 16
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -217,14 +217,32 @@ def test_nothing_to_attend_to_gives_zeros_and_finite_gradients(
     assert torch.equal(memory.grad[1], torch.zeros(S, D, dtype=dtype))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_few_queries_without_gradients_get_the_same(mask: str, causal: bool) -> None:
+    """Their products are written out, where others go through PyTorch's fused operator."""
+    attention = make(num_heads=4)
+    q, memory = random(B, T, D), random(B, S, D, seed=1)
+    expected = attention(q, memory, memory, MASKS[mask], causal)
+    with torch.no_grad():
+        assert is_step(torch.zeros(B, 4, T, 4))
+        found = attention(q, memory, memory, MASKS[mask], causal)
+        itself = attention(q, q, q, None, causal)
+    torch.testing.assert_close(found, expected, **EXACT)
+    torch.testing.assert_close(itself, attention(q, q, q, None, causal), **EXACT)
+
+
 def test_selected_rows_are_those_sentences() -> None:
     attention = make(num_heads=4)
     q, memory = random(B, T, D), random(B, S, D, seed=1)
     rows = torch.tensor([2, 0, 0])
     seen = attention.keys_values(memory, memory).select(rows)
-    torch.testing.assert_close(
-        attention.attend(q, seen), attention(q, memory[rows], memory[rows]), **EXACT
-    )
+    again = attention.keys_values(memory, memory).at_rest().select(rows)
+    assert again.keys.mT.is_contiguous()
+    for each in (seen, again):
+        torch.testing.assert_close(
+            attention.attend(q, each), attention(q, memory[rows], memory[rows]), **EXACT
+        )
 
 
 def test_rotary_attention_does_not_depend_on_where_a_sentence_starts() -> None:

@@ -46,9 +46,12 @@ def search_batch(
 ) -> list[list[Hypothesis]]:
     """Searches for the translations of a batch, or draws them: `n_best` or all samples of each.
 
-    With a shortlist only what it allows is said, except where a translation must hold some text.
+    With a shortlist a search finds only what it allows, except where a translation must hold some
+    text.
     """
     device = next(models[0].parameters()).device
+    if task.sampling is not None:  # what is drawn depends on the numbers of the tokens
+        shortlist = None
 
     def search_alike(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
         src = pad([np.array(task.parts[i].src) for i in rows]).to(device)
