@@ -185,7 +185,7 @@ class Attention(nn.Module):
         """
         queries = self._queries(q, keys_values, packing, positions)
         num_queries, length = queries.size(2), keys_values.length
-        is_few = is_step(queries)
+        is_few = is_step(queries) and not self.training
         whole = causal and mask is None and num_queries == length and not is_few
         if causal and not whole and num_queries > 1:
             mask = _and(mask, causal_mask(num_queries, length, q.device))
