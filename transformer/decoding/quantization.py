@@ -94,7 +94,7 @@ def of_features(linear: nn.Linear | Int8Linear, features: Tensor) -> Callable[[T
     """Returns the map to some output features of a map without bias: (..., K) -> (..., C)."""
     if isinstance(linear, Int8Linear):
         return linear.of_features(features)
-    weight = linear.weight.index_select(0, features).t().contiguous()
+    weight = linear.weight.t().index_select(1, features)  # (K, C)
     return lambda x: x @ weight
 
 

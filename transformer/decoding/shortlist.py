@@ -103,7 +103,7 @@ class Shortlisted:
 
     def start(self, src: Tensor) -> ShortlistedState:
         """Reads source sentences (B, S) and returns the state before any target token."""
-        return ShortlistedState(self.model.start(src), torch.arange(len(src), device=src.device))
+        return ShortlistedState(self.model.start(src), self.out_of_reach)
 
     def log_probs(self, tgt: Tensor, state: ShortlistedState) -> tuple[Tensor, ShortlistedState]:
         """Predicts the token after each of `tgt` (B * K, T): log-probabilities (B * K, T, C), and
@@ -111,8 +111,8 @@ class Shortlisted:
         """
         hidden, inner = self.model.decode_hidden(self.tokens[tgt], state.inner)
         logits = widen(self.output(hidden))
-        of_sentences = logits.view(len(state.sentences), -1, len(self.tokens))
-        of_sentences += self.out_of_reach[state.sentences][:, None]
+        of_sentences = logits.view(len(state.out_of_reach), -1, len(self.tokens))
+        of_sentences += state.out_of_reach[:, None]
         return logits.log_softmax(-1), replace(state, inner=inner)
 
     def decode(self, tgt: Tensor, state: ShortlistedState) -> tuple[Tensor, ShortlistedState]:
@@ -122,21 +122,24 @@ class Shortlisted:
 
 @dataclass(frozen=True)
 class ShortlistedState:
-    """The state of a model, and which sentences it is of.
+    """The state of a model, and what its sentences may be translated by.
 
     Attributes:
         inner: the model's.
-        sentences: the numbers of its sentences among those that the search began with, (B,).
+        out_of_reach: 0 where a sentence may say a token, else -inf, (B, C).
     """
 
     inner: DecoderState
-    sentences: Tensor
+    out_of_reach: Tensor
 
     def select(self, rows: Tensor) -> ShortlistedState:
         """Returns the state of these of the B * K hypotheses."""
         inner = self.inner.select(rows)
-        parents = self.sentences[rows // self.inner.num_hypotheses]
-        return replace(self, inner=inner, sentences=parents[:: inner.num_hypotheses])
+        sentences = (rows // self.inner.num_hypotheses)[:: inner.num_hypotheses]
+        all_in_order = torch.arange(len(self.out_of_reach), device=rows.device)
+        if sentences.equal(all_in_order):
+            return replace(self, inner=inner)
+        return ShortlistedState(inner, self.out_of_reach.index_select(0, sentences))
 
     def watch(self) -> ShortlistedState:
         """Returns this state such that it counts the attention that source tokens receive."""
