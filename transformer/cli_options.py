@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from annotated_types import Ge
@@ -60,6 +60,9 @@ def _parameter(key: str, field: FieldInfo, panel: str) -> inspect.Parameter:
     """Returns the option of one setting; None stands for one that was not given."""
     least: Any = next((x.ge for x in field.metadata if isinstance(x, Ge)), None)
     kind = field.annotation
+    for part in get_args(kind):  # of `Text | None`
+        if get_origin(part) is Annotated:
+            kind = get_args(part)[0]
     flag = f"--{key.replace('_', '-')}"
     names = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
     option = typer.Option(*names, min=least, help=field.description, rich_help_panel=panel)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.console import log_to_console
+from transformer.console import log_to_console, refuse_inputs
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def shortlist(
     log_to_console()
     if (source is None) != (target is None):
         raise typer.BadParameter("--source and --target go together")
+    refuse_inputs(output, model, source, target)
     loaded = load_model(model)
     if source is not None and target is not None:
         pairs: Iterator[tuple[str, str]] = zip(*read_pairs(source, target), strict=True)

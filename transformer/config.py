@@ -240,7 +240,7 @@ class DecodingConfig(Section):
     """
     batch_tokens: Positive = 4096
     """Source tokens that are translated at once, padding included."""
-    processes: Count = 0
+    processes: int = Field(default=0, ge=0, le=256)
     """Processes that translate many lines on a CPU, each on one core; 0 = as many as cores."""
     shortlist: Text | None = None
     """File of `transformer shortlist`: only what it allows is said, which is faster."""

@@ -23,6 +23,7 @@ __all__ = [
     "log_to_console",
     "prompted",
     "reading",
+    "refuse_inputs",
     "writing",
 ]
 
@@ -59,15 +60,20 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         return
-    for other in inputs:
-        if other is not None and path.exists() and other.exists() and path.samefile(other):
-            raise UserError(f"{path}: is an input too, writing would destroy it")
+    refuse_inputs(path, *inputs)
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with cast(TextIO, opener(path, "wt", encoding="utf-8", newline="\n")) as stream:
             yield stream
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
+
+
+def refuse_inputs(path: Path, *inputs: Path | None) -> None:
+    """Refuses to write to a file that is read as well."""
+    for other in inputs:
+        if other is not None and path.exists() and other.exists() and path.samefile(other):
+            raise UserError(f"{path}: is an input too, writing would destroy it")
 
 
 def prompted(prompt: str) -> Iterator[str]:

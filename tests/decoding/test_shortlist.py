@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from small_task import Command
 from torch import Tensor
 
@@ -42,10 +43,8 @@ ALLOWED = [{5, 9, 6, 7, 8}, {11, 4}, set()]
 
 
 def test_a_sentence_may_be_said_in_the_words_of_its_tokens_and_those_of_all() -> None:
-    tokens, allowed = small_shortlist().of(SRC)
-    assert tokens.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
-    for row, words in zip(allowed, ALLOWED, strict=True):
-        assert set(tokens[row].tolist()) == words | set(ALWAYS)
+    for row, words in zip(small_shortlist().allows(SRC), ALLOWED, strict=True):
+        assert set(row.nonzero()[:, 0].tolist()) == words | set(ALWAYS)
 
 
 class Silenced(torch.nn.Module):
@@ -97,8 +96,8 @@ def test_search_finds_what_it_finds_where_all_else_is_impossible(
     options = SearchOptions(
         beam_size, beam_size, max_length=4, max_length_ratio=0.0, beam_groups=groups
     )
-    tokens, allowed = small_shortlist().of(SRC)
-    found = beam_search([Shortlisted(model, tokens, allowed)], SRC, options)
+    tokens = small_shortlist().allows(SRC).any(0).nonzero()[:, 0]
+    found = beam_search([Shortlisted(model, small_shortlist(), tokens)], SRC, options)
     expected = beam_search([SilencedStart(model, ALLOWED)], SRC, options)
     assert any(len(each) > 1 for each in expected) or beam_size == 1
     for ours, theirs in zip(found, expected, strict=True):
@@ -185,9 +184,39 @@ def test_words_that_go_together_are_learned_from_pairs() -> None:
     assert shortlist.always.tolist() == ALWAYS
 
 
-def test_there_must_be_pairs(tokenizers: Tokenizers) -> None:
+@pytest.mark.parametrize("pairs", [[], [("", ""), ("a cat", "")]])
+def test_there_must_be_pairs(tokenizers: Tokenizers, pairs: list[tuple[str, str]]) -> None:
     with pytest.raises(UserError, match="no pairs"):
-        learn_shortlist([], tokenizers, 5, 5)
+        learn_shortlist(pairs, tokenizers, 5, 5)
+
+
+def test_a_giant_pair_does_not_stand_in_the_way_of_others(tokenizers: Tokenizers) -> None:
+    giant = ("the dog " * 7000, "der Hund " * 7000)
+    usual = [("a cat", "eine Katze"), ("the dog", "der Hund")]
+    found = [learn_shortlist(pairs, tokenizers, 5, 0) for pairs in ([giant, *usual], usual)]
+    for one, other in zip(*(vars(each).values() for each in found), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_groups_that_find_too_few_are_filled_by_the_words_of_their_own_sentences(
+    make_model: Callable[..., Transformer], tokenizers: Tokenizers
+) -> None:
+    """Some sentences of a batch are searched again: whose words are whose is known then as well."""
+    size = tokenizers.source.vocab_size
+    lists = [[(7 * i + j) % (size - 4) + 4 for j in range(6)] for i in range(size)]
+    starts = torch.arange(0, 6 * size + 1, 6)
+    shortlist = Shortlist(torch.tensor(ALWAYS), starts, torch.tensor(lists).flatten())
+    options = SearchOptions(6, 6, max_length=3, max_length_ratio=0, beam_groups=3, diversity=0.01)
+    models = [make_model(1, size)]
+    translator = Translator(models, tokenizers, options, shortlist=shortlist)
+    lines = [f"the {w} sleeps" for w in ("dog", "cat", "old cat", "garden", "dog and cat", "x y z")]
+    together = translator.translate_n_best(lines)
+    alone = [translator.translate_n_best([line])[0] for line in lines]
+    assert [[t.ids for t in x] for x in together] == [[t.ids for t in x] for x in alone]
+    for line, found in zip(lines, together, strict=True):
+        src = torch.tensor(tokenizers.source.encode([line]))
+        allowed = set(shortlist.allows(src)[0].nonzero()[:, 0].tolist())
+        assert all(set(t.ids) <= allowed for t in found)
 
 
 def test_a_file_holds_it_all_and_names_its_vocabularies(
@@ -199,8 +228,18 @@ def test_a_file_holds_it_all_and_names_its_vocabularies(
     read = Shortlist.load(path, tokenizers)
     for name, expected in vars(shortlist).items():
         torch.testing.assert_close(getattr(read, name), expected)
-    with pytest.raises(UserError, match=r"list\.safetensors: is no shortlist for the vocab"):
+    with pytest.raises(
+        UserError, match=r"list\.safetensors: is a shortlist for other vocabularies"
+    ):
         Shortlist.load(path, Tokenizers(other_tokenizer, other_tokenizer))
+    damaged = bytearray(path.read_bytes())
+    damaged[-5] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match=r"list\.safetensors: is damaged"):
+        Shortlist.load(path, tokenizers)
+    save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(UserError, match=r"list\.safetensors: is no shortlist;"):
+        Shortlist.load(path, tokenizers)
     path.write_bytes(b"nonsense" * 9)
     with pytest.raises(UserError, match=r"list\.safetensors: cannot be read as a shortlist"):
         Shortlist.load(path, tokenizers)
@@ -227,3 +266,7 @@ def test_the_commands_make_and_use_one(
     )  # fmt: skip
     assert told.status == 0
     assert "4 always" in told.error
+    model = trained_run / "best.safetensors"
+    refused = command("shortlist", model, "-o", model)
+    assert refused.status == 1
+    assert "is an input too" in refused.error

@@ -57,8 +57,8 @@ def search_batch(
         src = pad([np.array(task.parts[i].src) for i in rows]).to(device)
         if shortlist is None or task.parts[rows[0]].asks_for_text:
             return _search(models, src, task, own)
-        tokens, allowed = shortlist.of(src)
-        narrowed = [Shortlisted(model, tokens, allowed) for model in models]
+        tokens = shortlist.allows(src).any(0).nonzero()[:, 0]
+        narrowed = [Shortlisted(model, shortlist, tokens) for model in models]
         numbers = {token: number for number, token in enumerate(tokens.tolist())}
         found = _search(narrowed, src, task, [_renumbered(x, numbers) for x in own])
         names = tokens.tolist()

@@ -59,11 +59,16 @@ def learn_shortlist(
 def _encoded(
     pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers
 ) -> list[tuple[list[int], list[int]]]:
-    """Returns the ids of pairs, until they have as many links as may be."""
+    """Returns the ids of pairs, until they have as many links as may be; without those that are
+    blank or have a hundredth of all links alone.
+    """
     found, num_links = [], 0
     for source, target in pairs:
         src, tgt = tokenizers.source.encode([source])[0], tokenizers.target.encode([target])[0]
-        num_links += len(src) * len(tgt)
+        num = len(src) * len(tgt)
+        if min(len(src), len(tgt)) == 1 or num > MOST_LINKS // 100:
+            continue
+        num_links += num
         if num_links > MOST_LINKS:
             break
         found.append((src, tgt))

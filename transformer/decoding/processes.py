@@ -46,16 +46,23 @@ class Processes(Generic[T, R]):
         context = multiprocessing.get_context("fork")
         self._connections: list[Connection] = []
         self._processes = []
-        for _ in range(num):
-            ours, theirs = context.Pipe()
-            self._connections.append(ours)
-            of_parent = tuple(self._connections)
-            process = context.Process(target=_serve, args=(work, theirs, of_parent), daemon=True)
-            with warnings.catch_warnings():  # of threads, which have no part in the work
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
-            self._processes.append(process)
+        try:
+            for _ in range(num):
+                ours, theirs = context.Pipe()
+                self._connections.append(ours)
+                of_parent = tuple(self._connections)
+                process = context.Process(
+                    target=_serve, args=(work, theirs, of_parent), daemon=True
+                )
+                self._processes.append(process)
+                with warnings.catch_warnings():  # of threads, which have no part in the work
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    process.start()
+                theirs.close()
+        except OSError as error:
+            raise UserError(
+                f"--processes {num}: they cannot be started: {error.strerror}; try fewer"
+            ) from None
 
     def map(self, tasks: Sequence[T], check: Callable[[], object] | None = None) -> Iterator[R]:
         """Yields what comes of each task, in order; whoever is free takes the next one.
@@ -112,10 +119,12 @@ class Processes(Generic[T, R]):
         except (EOFError, OSError):
             process = self._processes[self._connections.index(connection)]
             process.join()
-            raise UserError(
-                f"a process that translates was ended (exit status {process.exitcode}); memory may"
-                " have run out: try a smaller batch_tokens, or processes 1"
-            ) from None
+            message = f"a process that translates was ended (exit status {process.exitcode})"
+            if process.exitcode == -signal.SIGKILL:
+                message += (
+                    "; memory may have run out: try a smaller --batch-tokens, or --processes 1"
+                )
+            raise UserError(message) from None
         if isinstance(answer, _Failure):
             raise answer.error
         return answer

@@ -4,17 +4,19 @@ hundreds of tokens instead of the whole vocabulary is faster (Jean et al. 2015, 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.quantization import of_features
 from transformer.errors import UserError
+from transformer.ids import PAD
 from transformer.model.transformer import DecoderState, Transformer
 from transformer.precision import widen
 
@@ -33,10 +35,10 @@ class Shortlist:
     starts: Tensor
     words: Tensor
 
-    def of(self, src: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the tokens for sentences (B, S): all of them (C,), and whose each is, (B, C)."""
+    def allows(self, src: Tensor) -> Tensor:
+        """Tells which tokens sentences (B, S) may be translated by: bool (B, V)."""
         firsts = self.starts[src]
-        counts = self.starts[src + 1] - firsts
+        counts = (self.starts[src + 1] - firsts) * (src != PAD)
         before = counts.flatten().cumsum(0) - counts.flatten()
         places = torch.arange(int(counts.sum()), device=src.device)
         places = places + (firsts.flatten() - before).repeat_interleave(counts.flatten())
@@ -45,8 +47,7 @@ class Shortlist:
         allowed = torch.zeros(len(src), size, dtype=torch.bool, device=src.device)
         allowed[rows, self.words[places]] = True
         allowed[:, self.always] = True
-        tokens = allowed.any(0).nonzero()[:, 0]
-        return tokens, allowed[:, tokens]
+        return allowed
 
     def save(self, path: Path, tokenizers: Tokenizers) -> None:
         """Writes it to a file, with what tells its vocabularies.
@@ -54,10 +55,11 @@ class Shortlist:
         Raises:
             UserError: the file cannot be written.
         """
+        tensors = vars(self)
         try:
-            save_file(vars(self), path, _vocabularies(tokenizers))
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{path}: cannot be written: {error}") from None
+            path.write_bytes(save(tensors, _metadata(tensors, tokenizers)))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
     @classmethod
     def load(
@@ -66,22 +68,35 @@ class Shortlist:
         """Reads what `save` wrote.
 
         Raises:
-            UserError: the file cannot be read, is no shortlist, or one of other vocabularies.
+            UserError: the file cannot be read, is no shortlist or a damaged one, or is for other
+                vocabularies.
         """
         try:
-            with safe_open(str(path), "pt", str(device)) as file:
-                if file.metadata() != _vocabularies(tokenizers):
-                    raise UserError(
-                        f"{path}: is no shortlist for the vocabularies of this model;"
-                        " `transformer shortlist` makes one"
-                    )
-                return cls(*(file.get_tensor(name) for name in ("always", "starts", "words")))
+            with safe_open(str(path), "pt") as file:
+                told = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise UserError(f"{path}: cannot be read as a shortlist: {error}") from None
+        expected = _metadata(tensors, tokenizers)
+        if told.keys() != expected.keys() or tensors.keys() != {"always", "starts", "words"}:
+            raise UserError(f"{path}: is no shortlist; `transformer shortlist` makes one")
+        if told["digest"] != expected["digest"]:
+            raise UserError(f"{path}: is damaged; `transformer shortlist` makes another one")
+        if told != expected:
+            raise UserError(
+                f"{path}: is a shortlist for other vocabularies than those of this model;"
+                " `transformer shortlist` makes one"
+            )
+        return cls(**{name: tensor.to(device) for name, tensor in tensors.items()})
 
 
-def _vocabularies(tokenizers: Tokenizers) -> dict[str, str]:
-    return {"source": tokenizers.source.digest, "target": tokenizers.target.digest}
+def _metadata(tensors: dict[str, Tensor], tokenizers: Tokenizers) -> dict[str, str]:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype}".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    vocabularies = {"source": tokenizers.source.digest, "target": tokenizers.target.digest}
+    return {**vocabularies, "digest": digest.hexdigest()}
 
 
 class Shortlisted:
@@ -90,20 +105,22 @@ class Shortlisted:
 
     Args:
         model: the model.
-        tokens: the vocabulary, (C,).
-        allowed: which of them may be said for each sentence, bool (B, C).
+        shortlist: tells what a sentence may be translated by.
+        tokens: the vocabulary, (C,), with all that may be said for any sentence to come.
     """
 
-    def __init__(self, model: Transformer, tokens: Tensor, allowed: Tensor) -> None:
+    def __init__(self, model: Transformer, shortlist: Shortlist, tokens: Tensor) -> None:
         self.model = model
+        self.shortlist = shortlist
         self.tokens = tokens
         self.output = of_features(model.output, tokens)
-        self.out_of_reach = torch.zeros(allowed.shape, device=tokens.device)
-        self.out_of_reach.masked_fill_(~allowed, -torch.inf)
 
     def start(self, src: Tensor) -> ShortlistedState:
         """Reads source sentences (B, S) and returns the state before any target token."""
-        return ShortlistedState(self.model.start(src), self.out_of_reach)
+        allowed = self.shortlist.allows(src)[:, self.tokens]
+        out_of_reach = torch.zeros(allowed.shape, device=src.device)
+        out_of_reach.masked_fill_(~allowed, -torch.inf)
+        return ShortlistedState(self.model.start(src), out_of_reach)
 
     def log_probs(self, tgt: Tensor, state: ShortlistedState) -> tuple[Tensor, ShortlistedState]:
         """Predicts the token after each of `tgt` (B * K, T): log-probabilities (B * K, T, C), and
