@@ -22,8 +22,6 @@ from transformer.decoding.sampling_options import SamplingOptions
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux")
-
 
 def test_answers_come_in_order_from_other_processes() -> None:
     processes = Processes(lambda x: (x * x, os.getpid()), 3)
