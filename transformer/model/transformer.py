@@ -306,13 +306,14 @@ class Transformer(nn.Module):
         self, src: Tensor, packing: Packing | None = None, kept: Tensor | None = None
     ) -> DecoderState:
         """Reads source sentences (B, S) once and returns the state before any target token."""
+        in_steps = packing is None and src.device.type == "cpu" and not torch.is_grad_enabled()
         packing = packing or Packing.of(src != PAD)
         memory = self.encoder(self.src_embedding(src, packing=packing, kept=kept), packing)
         keys_values = [
             layer.cross_attention.keys_values(memory, memory, packing=packing)  # type: ignore[operator, union-attr]
             for layer in self.decoder.layers
         ]
-        if not torch.is_grad_enabled():
+        if in_steps:  # fused attention, on GPUs and for whole sentences, wants rows
             keys_values = [each.at_rest() for each in keys_values]
         return DecoderState(keys_values, packing.attention_mask, [])
 
