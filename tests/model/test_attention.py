@@ -308,3 +308,20 @@ def test_dropout_takes_away_weights_and_scales_up_the_rest() -> None:
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="16 does not divide by num_heads 5"):
         Attention(16, 5)
+
+
+def test_gradients_in_bfloat16_are_those_of_float32_within_its_precision() -> None:
+    torch.manual_seed(0)
+    attention = Attention(32, 4, dropout=0.0)
+    x = torch.randn(3, 7, 32)
+    found = []
+    for narrow in (False, True):
+        attention.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow):
+            y = attention(x, x, x, causal=True)
+        assert y.dtype == (torch.bfloat16 if narrow else torch.float32)
+        y.float().square().sum().backward()
+        matrices = (p for p in attention.parameters() if p.dim() == 2)
+        found.append([p.grad / p.grad.norm() for p in matrices])
+    for narrow_grad, grad in zip(*reversed(found), strict=True):
+        assert (narrow_grad - grad).norm() < 0.02

@@ -1,14 +1,17 @@
 """Packing: real tokens only, and nothing lost on the way there and back."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from transformer.config import ModelConfig
+from transformer.data.batching import collate
 from transformer.ids import PAD
 from transformer.model.attention import Attention
 from transformer.model.packing import Packing
 from transformer.model.transformer import Transformer
+from transformer.training.loss import batch_loss
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 LENGTHS = [[3, 1, 2], [4, 4], [0, 2], [0]]
@@ -89,3 +92,38 @@ def test_dropout_does_not_depend_on_padding() -> None:
         found.append(model.hidden(src, tgt))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], **EXACT)
+
+
+@pytest.mark.parametrize("multiple", [2, 8, 64])
+def test_padding_that_stays_for_a_round_number_changes_neither_loss_nor_gradient(
+    multiple: int,
+) -> None:
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(d_model=16, num_heads=2, d_ff=32, dropout=0.0), 20, 20).double()
+    pairs = [(4, 7), (9, 3), (5, 5), (1, 2)]
+    sides = zip(*pairs, strict=True)
+    src, tgt = ([np.arange(4, 4 + n) for n in lengths] for lengths in sides)
+    batch = collate(src, tgt)
+    rounded = batch.rounded(multiple)
+    for packing in (rounded.src_packing, rounded.tgt_packing):
+        size = packing.places.numel()
+        assert size % multiple == 0 or size == packing.mask.numel()
+    assert rounded.num_tokens == batch.num_tokens == sum(n for _, n in pairs)
+    found = []
+    for b in (batch, rounded, rounded.rounded(1)):
+        model.zero_grad()
+        loss = batch_loss(model, b, 0.1)
+        loss.backward()
+        found.append([loss.detach(), *(p.grad for p in model.parameters())])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], **EXACT)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_a_batch_without_enough_padding_keeps_all_it_has(lengths: list[int]) -> None:
+    packing = packing_of(lengths).rounded(64)
+    x = torch.randn(*packing.mask.shape, 5)
+    num_rows = 0 if sum(lengths) == 0 else packing.mask.numel()
+    assert packing.pack(x).shape == (num_rows, 5)
+    assert packing.real(packing.pack(x)).tolist() == x[packing.mask].tolist()
+    assert torch.equal(packing.pad(packing.pack(x)), x * packing.mask[:, :, None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,19 @@ def test_attention_dropout_is_on_in_training_and_off_in_validation(
 def test_precision_is_that_of_the_products_and_weights_stay_float32(
     make_config: Make, monkeypatch: pytest.MonkeyPatch, precision: str, norm: str
 ) -> None:
-    attend, types = attention.F.scaled_dot_product_attention, set()
+    multiply, attend, types = attention.F.linear, attention._attend, set()
 
-    def noting(queries: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        types.add(queries.dtype)
-        return attend(queries, *args, **kwargs)
+    def noting(multiply: Callable[..., torch.Tensor], x: torch.Tensor, *others: Any) -> Any:
+        product = multiply(x, *others)
+        types.add(product.dtype)
+        return product
 
-    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", noting)
+    def noting_heads(*args: Any) -> torch.Tensor:
+        types.update(x.dtype for x in args[:3])
+        return noting(attend, *args)
+
+    monkeypatch.setattr(attention.F, "linear", partial(noting, multiply))
+    monkeypatch.setattr(attention, "_attend", noting_heads)
     config = make_config(
         f"training.precision={precision}",
         f"model.norm={norm}",

@@ -52,6 +52,11 @@ class Batch(NamedTuple):
         src, tgt, labels = (copy_to(x, device) for x in (self.src, self.tgt, self.labels))
         return Batch(src, tgt, labels, self.src_packing.to(device), self.tgt_packing.to(device))
 
+    def rounded(self, multiple: int) -> Batch:
+        """Returns the same with packings of so round numbers of tokens."""
+        src, tgt = (x.rounded(multiple) for x in (self.src_packing, self.tgt_packing))
+        return self._replace(src_packing=src, tgt_packing=tgt)
+
 
 def plan_epoch(
     lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int

@@ -16,17 +16,20 @@ class Packing:
     """Which places of a padded batch (B, T) hold real tokens, of which there are N.
 
     All that concerns a token alone is computed on packed tokens, (N, ...); attention, which
-    concerns sentences, on padded ones, (B, T, ...).
+    concerns sentences, on padded ones, (B, T, ...). Some padding may stay behind the real tokens:
+    N counts it then, and nothing depends on it.
 
     Attributes:
         mask: bool (B, T), True = a real token.
-        places: of each real token in the flattened batch, (N,).
+        places: of each packed token in the flattened batch, (N,).
         sources: for each place of the flattened batch its token's number, N for padding: (B * T,).
+        num_padding: how many of the packed tokens, the last ones, are padding.
     """
 
     mask: Tensor
     places: Tensor
     sources: Tensor
+    num_padding: int = 0
 
     @classmethod
     def of(cls, mask: Tensor) -> Packing:
@@ -41,8 +44,8 @@ class Packing:
 
     @property
     def num_tokens(self) -> int:
-        """Number of real tokens N."""
-        return self.places.numel()
+        """Number of real tokens."""
+        return self.places.numel() - self.num_padding
 
     @property
     def is_full(self) -> bool:
@@ -53,6 +56,19 @@ class Packing:
     def attention_mask(self) -> Tensor | None:
         """What attention to these tokens may look at: bool (B, 1, 1, T), None = at everything."""
         return None if self.is_full else self.mask[:, None, None, :]
+
+    def rounded(self, multiple: int) -> Packing:
+        """Returns a packing that keeps so much padding that N is a multiple, if there is enough."""
+        missing = -self.num_tokens % multiple
+        padding = (~self.mask).flatten().nonzero()[:missing, 0]
+        places = torch.cat((self.places[: self.num_tokens], padding))
+        sources = self.sources.clamp(max=self.num_tokens)
+        sources = sources.masked_fill(sources == self.num_tokens, len(places))
+        return Packing(self.mask, places, sources, len(padding))
+
+    def real(self, x: Tensor) -> Tensor:
+        """Drops the padding that stayed behind packed tokens: (N, ...) -> (real tokens, ...)."""
+        return x[: self.num_tokens] if self.num_padding else x
 
     def pack(self, x: Tensor) -> Tensor:
         """Leaves the padding out: (B, T, ...) -> (N, ...)."""
@@ -66,7 +82,8 @@ class Packing:
 
     def to(self, device: torch.device) -> Packing:
         """Copies the packing to a device."""
-        return Packing(*(copy_to(x, device) for x in (self.mask, self.places, self.sources)))
+        mask, places, sources = (copy_to(x, device) for x in (self.mask, self.places, self.sources))
+        return Packing(mask, places, sources, self.num_padding)
 
 
 def copy_to(x: Tensor, device: torch.device) -> Tensor:

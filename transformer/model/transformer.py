@@ -300,7 +300,7 @@ class Transformer(nn.Module):
         """
         packing = tgt_packing or Packing.of(tgt != PAD)
         x = self.tgt_embedding(tgt, packing=packing, kept=tgt_kept)
-        return self.decoder(x, self.start(src, src_packing, src_kept), packing)[0]
+        return packing.real(self.decoder(x, self.start(src, src_packing, src_kept), packing)[0])
 
     def start(
         self, src: Tensor, packing: Packing | None = None, kept: Tensor | None = None

@@ -21,7 +21,7 @@ many on a GPU."""
 def batch_loss(model: Transformer, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
     """Returns the `token_loss` of a model's predictions, summed over a batch's real tokens: ()."""
     hidden = model.hidden(batch.src, batch.tgt, batch.src_packing, batch.tgt_packing)
-    labels = batch.tgt_packing.pack(batch.labels)
+    labels = batch.tgt_packing.real(batch.tgt_packing.pack(batch.labels))
     return token_loss(hidden, model.output.weight, labels, label_smoothing)
 
 

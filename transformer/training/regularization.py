@@ -60,7 +60,7 @@ def training_loss(model: Transformer, batch: Batch, config: TrainingConfig) -> T
         keep_tokens(batch.src, config.source_word_dropout, src_cutoff),
         keep_tokens(batch.tgt, config.target_word_dropout, tgt_cutoff),
     )
-    labels = batch.tgt_packing.pack(batch.labels)
+    labels = batch.tgt_packing.real(batch.tgt_packing.pack(batch.labels))
     if config.num_passes == 1:
         return token_loss(hidden, model.output.weight, labels, config.label_smoothing)
     weights = PassWeights.of(config)

@@ -199,6 +199,8 @@ class Trainer:
                 self._check_alone()
                 seed_random(self.config.seed, step, number)
                 batch = batch.to(self.ranks.device)
+                if self.precision == "bfloat16" and batch.src.device.type == "cpu":
+                    batch = batch.rounded(64)
                 loss = training_loss(state.model, batch, self.config.training)
                 (loss / update.num_tokens).backward()
                 loss_sum += loss.detach()
