@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer.data import batching
-from transformer.data.batching import Prefetcher, collate, micro_batches, pad, plan_epoch
+from transformer.data.batching import (
+    Prefetcher,
+    collate,
+    even_batches,
+    micro_batches,
+    pad,
+    plan_epoch,
+)
 from transformer.ids import BOS, EOS, PAD
 
 some_lengths = st.lists(st.integers(1, 60), max_size=80).map(lambda x: np.array(x, dtype=np.int32))
@@ -103,6 +110,33 @@ def test_an_update_is_a_random_sample_of_the_corpus() -> None:
     assert abs(positions - 0.5).max() < 0.15  # of all the corpus, not of a stretch of it
 
 
+@given(
+    st.lists(st.integers(1, 40), max_size=200).map(np.array),
+    st.integers(1, 500),
+    st.integers(1, 5),
+)
+def test_even_batches_hold_each_example_once_within_the_budget_and_are_no_more_than_they_must(
+    lengths: np.ndarray, max_tokens: int, shares: int
+) -> None:
+    batches = even_batches(lengths, max_tokens, shares)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch].max() <= max_tokens
+    least = len(micro_batches(lengths, max_tokens))
+    assert least <= len(batches) < least + shares
+
+
+def test_even_batches_are_even_and_shared() -> None:
+    lengths = np.random.default_rng(1).poisson(14, 200) + 1
+    last = micro_batches(lengths, 2048)[-1]
+    assert len(last) * lengths[last].max() < 2048 / 8  # what there is to even out
+    for shares in (1, 2, 3, 4):
+        batches = even_batches(lengths, 2048, shares)
+        padded = [len(batch) * lengths[batch].max() for batch in batches]
+        assert len(batches) % shares == 0
+        assert max(padded) < 1.25 * min(padded)
+
+
 @given(some_lengths, budgets)
 def test_micro_batches_hold_each_example_once_within_what_a_device_takes(
     lengths: np.ndarray, max_tokens: int
@@ -145,7 +179,7 @@ def test_padding_is_only_at_the_end_and_no_wider_than_needed(sequences: list[lis
 def test_a_batch_moves_to_a_device_whole() -> None:
     batch = collate([np.array([7, EOS])], [np.array([9, EOS])])
     moved = batch.to(torch.device("meta"))
-    packings = [vars(packing).values() for packing in moved[3:]]
+    packings = [(p.mask, p.places, p.sources) for p in moved[3:]]
     for tensors in (moved[:3], *packings):
         assert {x.device.type for x in tensors} == {"meta"}
     assert [x.shape for x in moved[:3]] == [x.shape for x in batch[:3]]

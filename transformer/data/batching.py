@@ -108,6 +108,22 @@ def micro_batches(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     return batches
 
 
+def even_batches(lengths: np.ndarray, max_tokens: int, shares: int = 1) -> list[np.ndarray]:
+    """Cuts examples into micro-batches as `micro_batches` does, but so that they are about equal,
+    and each of `shares` workers gets as many as the others.
+    """
+    least, most = int(lengths.max(initial=1)), max_tokens
+    num_batches = len(micro_batches(lengths, most))
+    num_batches += -num_batches % shares
+    while least < most:  # the lowest budget that makes no more of them
+        middle = (least + most) // 2
+        if len(micro_batches(lengths, middle)) > num_batches:
+            least = middle + 1
+        else:
+            most = middle
+    return micro_batches(lengths, most)
+
+
 def pad(sequences: Sequence[np.ndarray]) -> Tensor:
     """Lays sequences side by side, filled up with padding: n of (T_i,) -> (n, max T_i)."""
     lengths = np.array([len(ids) for ids in sequences])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from transformer.config import Config
-from transformer.data.batching import micro_batches
+from transformer.data.batching import even_batches
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.alignment import align_pairs
 from transformer.decoding.arrivals import arrivals
@@ -38,6 +38,8 @@ log = logging.getLogger("transformer")
 
 CHUNK_LINES = 4096
 """Lines of a stream that are sorted by length together."""
+FEW_LINES = 8
+"""Lines that are not worth a process of their own."""
 T = TypeVar("T")
 
 
@@ -266,10 +268,9 @@ class Translator:
         ]
         asked = [i for i, part in enumerate(parts) if not part.is_blank]
         lengths = np.array([len(parts[i].src) for i in asked], dtype=np.int64)
-        batches = [
-            [asked[j] for j in batch]
-            for batch in micro_batches(lengths, self._batch_tokens(options))
-        ]
+        shares = self.processes if len(asked) >= FEW_LINES * self.processes else 1
+        cut = even_batches(lengths, self._batch_tokens(options), shares)
+        batches = [[asked[j] for j in batch] for batch in cut]
         tasks = [Task([parts[i] for i in rows], options, self.sampling) for rows in batches]
         for rows, hypotheses in zip(batches, self._search(tasks), strict=True):
             for i, translations in zip(rows, map(self._translations, hypotheses), strict=True):
