@@ -16,7 +16,7 @@ from benchmark_work import SyntheticCorpus, Work, now, peak_mib, resident_peak
 
 from transformer import Translator
 from transformer.allocator import keep_freed_memory
-from transformer.data.batching import micro_batches, pad
+from transformer.data.batching import even_batches, micro_batches, pad
 from transformer.data.lines import open_lines
 from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.batch_search import Task, search_batch
@@ -142,7 +142,8 @@ class _Ours:
 
     def __call__(self, sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
         chosen = SearchOptions(**{**vars(options), "beam_size": self.beam_size})
-        batches = _batches(sentences, self.batch_tokens)
+        lengths = np.array([len(ids) for ids in sentences])
+        batches = even_batches(lengths, self.batch_tokens, self.num)
         tasks = [
             Task([Part(sentences[i].tolist(), Constraints()) for i in batch], chosen)
             for batch in batches

@@ -12,7 +12,14 @@ from small_task import Command
 from torch import nn
 
 from transformer import Translator
-from transformer.decoding.quantization import Inputs, Int8Linear, in_precision, quantize
+from transformer.decoding.quantization import (
+    Bfloat16Linear,
+    Inputs,
+    Int8Linear,
+    in_precision,
+    narrowed,
+    quantize,
+)
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
@@ -21,7 +28,7 @@ from transformer.model.transformer import Transformer
 def test_products_are_those_of_the_rounded_numbers_to_the_last_bit_of_float32(bias: bool) -> None:
     torch.manual_seed(0)
     linear, x = nn.Linear(40, 600, bias=bias), 3 * torch.randn(3, 700, 40)
-    out = Int8Linear(linear, Inputs())(x)
+    out = Int8Linear(linear, Inputs(quantize))(x)
     rounded = (linear.weight * (127 / linear.weight.abs().amax(1, keepdim=True))).round()
     weight = (rounded * linear.weight.abs().amax(1, keepdim=True) / 127).double()
     least = x.abs().amax(-1, keepdim=True) / 127
@@ -50,6 +57,21 @@ def test_what_comes_out_for_a_sentence_does_not_depend_on_others(
         together = model(src, tgt)
         alone = torch.cat([model(src[i : i + 1], tgt[i : i + 1]) for i in range(5)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 31, 32, 33, 300])
+@pytest.mark.parametrize("bias", [True, False])
+def test_bfloat16_products_are_those_of_narrowed_numbers(num_rows: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    linear, x = nn.Linear(40, 60, bias=bias), torch.randn(num_rows, 40)
+    narrow = Bfloat16Linear(linear, Inputs(narrowed))
+    numbers = (x, linear.weight, *([linear.bias] if bias else []))
+    expected = nn.functional.linear(*(n.bfloat16().double() for n in numbers))
+    assert narrow(x).dtype == torch.float32
+    torch.testing.assert_close(narrow(x).double(), expected, rtol=2**-8, atol=1e-5)
+    torch.testing.assert_close(narrow(x.view(num_rows, 1, 40))[:, 0], narrow(x), rtol=0, atol=0)
+    chosen = torch.tensor([7, 3])
+    torch.testing.assert_close(narrow.of_features(chosen)(x), narrow(x)[:, chosen])
 
 
 def test_float32_stays_what_it_is_in_another_layout(

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.errors import UserError
@@ -17,32 +18,35 @@ LEVELS = 127
 IN_CACHE = 2**19
 """Numbers that are worked on together: so many stay in a core's cache from one pass over them to
 the next."""
+ROUND_ROWS = 32
+"""On a CPU vectors are multiplied in bfloat16 in such multiples: PyTorch's library for it prepares
+a kernel for each number of them, which takes longer than many a product."""
 
 
 def in_precision(model: Transformer, precision: str) -> Transformer:
     """Turns a model into one that translates in `float32`, `bfloat16` or `int8`, in place.
 
-    On a CPU the weights are laid out for products with few vectors, which then take half to all of
-    the time.
+    On a CPU only the products are narrower than float32; and in float32 the weights are laid out
+    for products with few vectors, which then take half to all of the time.
 
     Raises:
         UserError: it is on a device that does not multiply so.
     """
-    if precision == "bfloat16":
-        return model.to(torch.bfloat16)
-    if precision == "int8":
-        device = model.output.weight.device
-        if device.type != "cpu":
-            raise UserError(f"precision int8 is for CPUs; on {device.type} bfloat16 is fast")
-        inputs = Inputs()
-        for module in list(model.modules()):
-            for name, linear in module.named_children():
-                if isinstance(linear, nn.Linear):
-                    setattr(module, name, Int8Linear(linear, inputs))
-    elif model.output.weight.device.type == "cpu":
-        for module in model.modules():
-            if isinstance(module, nn.Linear):  # the output too, which may share its embedding's
-                module.weight = nn.Parameter(module.weight.detach().t().contiguous().t())
+    device = model.output.weight.device.type
+    if precision == "int8" and device != "cpu":
+        raise UserError(f"precision int8 is for CPUs; on {device} bfloat16 is fast")
+    if device != "cpu":
+        return model.to(torch.bfloat16) if precision == "bfloat16" else model
+    kinds = {"int8": Int8Linear, "bfloat16": Bfloat16Linear}
+    inputs = Inputs(quantize if precision == "int8" else narrowed)
+    for module in list(model.modules()):
+        for name, linear in module.named_children():
+            if not isinstance(linear, nn.Linear):
+                continue
+            if precision in kinds:
+                setattr(module, name, kinds[precision](linear, inputs))
+            else:  # the output too, which may share its embedding's weight
+                linear.weight = nn.Parameter(linear.weight.detach().t().contiguous().t())
     return model
 
 
@@ -90,28 +94,71 @@ class Int8Linear(nn.Module):
         return out.view(*x.shape[:-1], self.out_features)
 
 
-def of_features(linear: nn.Linear | Int8Linear, features: Tensor) -> Callable[[Tensor], Tensor]:
+class Bfloat16Linear(nn.Module):
+    """A linear map that multiplies in bfloat16 and sums in float32, between vectors in float32.
+
+    Args:
+        linear: the map that this one stands for.
+        inputs: narrows what it reads.
+    """
+
+    def __init__(self, linear: nn.Linear, inputs: Inputs) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.weight = nn.Buffer(linear.weight.detach().bfloat16())
+        bias = None if linear.bias is None else linear.bias.detach()
+        self.bias = None if bias is None else nn.Buffer(bias.bfloat16())
+
+    def of_features(self, features: Tensor) -> Bfloat16Linear:
+        """Returns the map to some of the output features, (C,)."""
+        part = copy.copy(self)
+        part._buffers = {name: x[features] for name, x in self._buffers.items() if x is not None}
+        return part
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., K) -> (..., N)."""
+        (rows,) = self.inputs.of(x)
+        y = F.linear(rows, self.weight, self.bias)[: x.numel() // x.size(-1)]
+        return y.float().view(*x.shape[:-1], len(self.weight))
+
+
+def of_features(
+    linear: nn.Linear | Int8Linear | Bfloat16Linear, features: Tensor
+) -> Callable[[Tensor], Tensor]:
     """Returns the map to some output features of a map without bias: (..., K) -> (..., C)."""
-    if isinstance(linear, Int8Linear):
+    if not isinstance(linear, nn.Linear):
         return linear.of_features(features)
     weight = linear.weight.t().index_select(1, features)  # (K, C)
     return lambda x: x @ weight
 
 
 class Inputs:
-    """Rounds the input of linear maps; the latest one is remembered, as several maps read the same:
-    queries, keys and values.
+    """Prepares the input of linear maps; the latest one is remembered, as several maps read the
+    same: queries, keys and values.
+
+    Args:
+        prepare: what is to be done with vectors (M, K): `quantize` or `narrowed`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+        self._prepare = prepare
         self._latest: Callable[[], Tensor | None] = lambda: None
-        self._rounded: tuple[Tensor, Tensor] | None = None
+        self._prepared: tuple[Tensor, ...] = ()
 
-    def of(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns what `quantize` gives for the vectors of x: (..., K) -> (M, K), (M, 1)."""
-        if self._rounded is None or self._latest() is not x:
-            self._latest, self._rounded = weakref.ref(x), quantize(x.flatten(0, -2))
-        return self._rounded
+    def of(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Returns what is prepared of the vectors of x, (..., K)."""
+        if not self._prepared or self._latest() is not x:
+            self._latest, self._prepared = weakref.ref(x), self._prepare(x.flatten(0, -2))
+        return self._prepared
+
+
+def narrowed(x: Tensor) -> tuple[Tensor]:
+    """Returns vectors in bfloat16, with zeros after them for a round number: (M, K) -> (M', K)."""
+    num_rows = len(x) + -len(x) % ROUND_ROWS
+    rows = x.new_empty(num_rows, x.size(1), dtype=torch.bfloat16)
+    rows[: len(x)] = x
+    rows[len(x) :] = 0
+    return (rows,)
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
