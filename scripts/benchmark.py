@@ -17,7 +17,7 @@ Contenders are named NAME or NAME@PRECISION.
   translate  greedy, beam5: ours; ct2-greedy, ct2-beam5: CTranslate2 with the same weights, a small
              batch on each core at once (a default where `ctranslate2` is installed); plain:
              torch.nn.Transformer, greedy, reading the prefix anew; hf-greedy, hf-beam5: `generate`
-             of Hugging Face's MarianMTModel of the same sizes. With --run and --lines a trained
+             of Hugging Face, with the same weights in its M2M100. With --run and --lines a trained
              model translates text, else random ids
   data       ours: read, filter, train a tokenizer, encode; start: a run on what is prepared;
              spm, spm-all-cores: SentencePiece alone, encoding the same lines

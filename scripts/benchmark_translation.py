@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
-from benchmark_baselines import MarianLogits, PlainTransformer, plain_greedy
+from benchmark_baselines import PlainTransformer, plain_greedy
+from benchmark_hugging_face import to_m2m100
 from benchmark_work import SyntheticCorpus, Work, now, peak_mib, resident_peak
 
 from transformer import Translator
@@ -28,7 +29,7 @@ from transformer.decoding.quantization import in_precision
 from transformer.decoding.shortlist import Shortlist
 from transformer.errors import UserError
 from transformer.evaluation import evaluate
-from transformer.ids import PAD
+from transformer.ids import EOS, PAD
 from transformer.model.transformer import Transformer
 
 OURS = {"greedy": 1, "greedy-shortlist": 1, "beam5": 5, "beam5-shortlist": 5}
@@ -116,7 +117,7 @@ def _translation(work: Work, contender: str, model: Transformer, device: torch.d
     if contender == "plain":
         return _plain(work, device)
     if contender.startswith("hf-"):
-        return _hugging_face(work, BEAMS[contender], device)
+        return _hugging_face(work, model, BEAMS[contender])
     if contender.startswith("ct2-"):
         return _ctranslate2(work, model, BEAMS[contender])
     return _Ours(work, contender, model, device)
@@ -169,29 +170,30 @@ def _plain(work: Work, device: torch.device) -> Translate:
     return translate
 
 
-def _hugging_face(work: Work, beam_size: int, device: torch.device) -> Translate:
-    """Returns `generate` of Hugging Face's `MarianMTModel` of the same sizes, on our batches."""
-    if work.run is not None:
-        raise UserError("hf has untrained weights of its own: leave out --run")
-    marian: Any = MarianLogits(*work.sizes).to(device).eval().model
+def _hugging_face(work: Work, model: Transformer, beam_size: int) -> Translate:
+    """Returns `generate` of Hugging Face with the model's weights, on our batches."""
+    theirs, device = to_m2m100(model), model.output.weight.device
 
     @torch.inference_mode()
     def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
-        num_tokens = 0
+        ids: dict[int, list[int]] = {}
         for batch in _batches(sentences, work.batch_tokens):
             src = pad([sentences[i] for i in batch]).to(device)
             fewest, most = options.limits(src.size(1) - 1)
-            found = marian.generate(
+            found = theirs.generate(
                 input_ids=src,
                 attention_mask=(src != PAD).long(),
                 num_beams=beam_size,
+                length_penalty=options.length_penalty,
+                early_stopping=beam_size > 1,
                 min_new_tokens=fewest + 1,
                 max_new_tokens=most + 1,
                 use_cache=True,
                 do_sample=False,
             )
-            num_tokens += found[:, 1:].numel()
-        return num_tokens, None
+            for i, row in zip(batch.tolist(), found[:, 1:].tolist(), strict=True):
+                ids[i] = row[: row.index(EOS)] if EOS in row else [x for x in row if x != PAD]
+        return sum(len(x) + 1 for x in ids.values()), [ids[i] for i in range(len(sentences))]
 
     return translate
 
