@@ -127,6 +127,9 @@ class TrainingConfig(Section):
     of the tokens on both sides, token_cutoff, is hidden."""
     token_cutoff: Probability = 0.05
     """Share of the tokens that are hidden in the second pass of SimCut."""
+    second_pass_from: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of max_steps after which r_drop or simcut begins. Without a second pass an update takes
+    half the time, and what is far from learned needs no regularisation yet."""
     ema_decay: float | None = Field(default=None, gt=0.0, lt=1.0)
     """Decay of an exponential average of the weights, which validates and translates instead."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -162,9 +165,15 @@ class TrainingConfig(Section):
             raise ValueError(f"min_learning_rate {end} exceeds learning_rate {peak}")
         return self
 
+    def at(self, step: int) -> TrainingConfig:
+        """Returns what holds for update number `step`, which counts from 1."""
+        if self.num_passes == 1 or step > self.second_pass_from * self.max_steps:
+            return self
+        return self.model_copy(update={"r_drop": 0.0, "simcut": 0.0})
+
     @property
     def num_passes(self) -> int:
-        """How often an update passes each sentence through the model."""
+        """How often an update passes each sentence through the model, at most."""
         return 2 if self.r_drop or self.simcut else 1
 
     @property

@@ -19,6 +19,7 @@ SAMPLING = (
     "training.max_tokens=256",
 )
 NUM_UPDATES = 20
+R_DROP = "training.r_drop=1"
 
 
 @pytest.fixture
@@ -61,11 +62,26 @@ def test_sampling_ends_with_its_share_of_the_updates(
         assert np.array_equal(always[step - 1].examples, plain[step - 1].examples)
 
 
+def test_sentences_pass_twice_from_a_share_of_the_updates_on(
+    prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
+) -> None:
+    steps = (f"training.max_steps={NUM_UPDATES}", "data.max_length=100")
+    once, twice, late = (
+        first_updates(prepared, make_config(*steps, *settings))
+        for settings in ((), (R_DROP,), (R_DROP, "training.second_pass_from=0.6"))
+    )
+    assert ids(once[0]) != ids(twice[0])
+    for step in range(1, NUM_UPDATES + 1):
+        assert ids(late[step - 1]) == ids((once if step <= 12 else twice)[step - 1])
+        assert late[step - 1].num_tokens == once[step - 1].num_tokens
+
+
 def test_an_update_is_the_same_from_wherever_the_run_goes_on(
     prepared: tuple[EncodedCorpus, Tokenizers], make_config: Callable[..., Config]
 ) -> None:
+    changes = ("tokenizer.sampling_until=0.6", R_DROP, "training.second_pass_from=0.3")
     config = make_config(
-        f"training.max_steps={NUM_UPDATES}", *SAMPLING, "tokenizer.sampling_until=0.6"
+        f"training.max_steps={NUM_UPDATES}", "data.max_length=100", *SAMPLING, *changes
     )
     whole = first_updates(prepared, config)
     for step in range(1, NUM_UPDATES):

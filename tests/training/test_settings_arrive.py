@@ -143,3 +143,22 @@ def test_character_coverage_leaves_rare_characters_to_bytes(
         assert tokenizer.decode(tokenizer.encode(["☃ abc"])) == ["☃ abc"]
     assert "☃" in pieces[1.0][-2]
     assert pieces[0.999][-4:-1] == ["<0xE2>", "<0x98>", "<0x83>"]
+
+
+def test_a_second_pass_that_begins_late_leaves_the_updates_before_as_they_are(
+    make_config: Make,
+) -> None:
+    losses = {}
+    for name, settings in {
+        "once": (),
+        "late": ("training.r_drop=2", "training.second_pass_from=0.5"),
+        "twice": ("training.r_drop=2",),
+    }.items():
+        steps = ("training.max_steps=6", "training.log_every=1", "data.max_length=100")
+        config = make_config(*steps, *settings, *QUIET, run=name)
+        train(config)
+        lines = (Path(config.run_dir) / "metrics.jsonl").read_text().splitlines()
+        losses[name] = [r["loss"] for r in map(json.loads, lines) if r["kind"] == "train"]
+    assert losses["late"][:3] == losses["once"][:3]
+    assert all(a > b for a, b in zip(losses["late"][3:], losses["once"][3:], strict=True))
+    assert losses["twice"][0] > losses["once"][0]

@@ -93,7 +93,8 @@ def test_a_run_stopped_and_resumed_ends_in_the_same_bits(
 def test_an_interrupted_run_saves_and_resumes_in_the_same_bits(
     make_config: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = (*STOCHASTIC, "tokenizer.sampling_until=0.5")
+    later = ("tokenizer.sampling_until=0.5", "training.second_pass_from=0.6")
+    settings = (*STOCHASTIC, *TWO_PASSES["r_drop"], *later)
     whole = make_config(*settings, run="whole")
     train(whole)
     config = make_config(*settings, run="parts")

@@ -74,7 +74,7 @@ def iterate_updates(
             else:
                 src, tgt = corpus.ids(examples)
             lengths = np.array([max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)])
-            passes = training.num_passes
+            passes = training.at(step).num_passes
             parts = micro_batches(lengths, training.micro_batch_tokens // passes)
             batches = [
                 (i, _batch(src, tgt, parts[i], passes)) for i in range(rank, len(parts), num_ranks)

@@ -192,6 +192,7 @@ class Trainer:
                 are as they were before that one.
         """
         state, step = self.state, self.state.progress.step + 1
+        training = self.config.training
         state.model.zero_grad(set_to_none=True)
         loss_sum = torch.zeros((), device=self.ranks.device)
         with self.autocast():  # around all, so that weights become bfloat16 once an update
@@ -201,7 +202,7 @@ class Trainer:
                 batch = batch.to(self.ranks.device)
                 if self.precision == "bfloat16" and batch.src.device.type == "cpu":
                     batch = batch.rounded(64)
-                loss = training_loss(state.model, batch, self.config.training)
+                loss = training_loss(state.model, batch, training.at(step))
                 (loss / update.num_tokens).backward()
                 loss_sum += loss.detach()
         stop = torch.tensor(float(bool(self.stop)), device=self.ranks.device)
@@ -209,7 +210,7 @@ class Trainer:
         to_share = [] if state.is_sharded else gradients  # those are shared in the backward pass
         self.ranks.sum([*to_share, loss_sum, stop])
         norm = whole(torch.nn.utils.get_total_norm(gradients))
-        limit = self.config.training.clip_norm
+        limit = training.clip_norm
         if limit is not None:
             torch.nn.utils.clip_grads_with_norm_(state.parameters, limit, norm)
         self._settle()
