@@ -1,0 +1,99 @@
+"""Data diversification: teachers translate each its side, and the model learns from all of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_task import SETTINGS
+
+from transformer import Translator
+from transformer.training import trainer
+from transformer.training.checkpoint import list_checkpoints, read_checkpoint
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+TEACHER = ("--teacher", "training.max_steps=4", "training.save_every=2")
+Diversify = Callable[..., int]
+
+
+@pytest.fixture
+def diversify(
+    corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., int]:
+    """The command on the small task, with a run in the test's folder."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    from diversify import main
+
+    config = tmp_path / "config.yaml"
+    config.write_text(SETTINGS.format(folder=corpus_folder))
+    quick = ("training.max_steps=6", "training.log_every=1", "validation.every=100")
+    return lambda *options: main(
+        [str(config), f"run_dir={tmp_path}/run", f"seed={len(options) % 2}", *quick, *options]
+    )
+
+
+def rows(path: Path) -> list[tuple[str, str]]:
+    found = map(json.loads, path.read_text().splitlines())
+    return [(row["source"], row["target"]) for row in found]
+
+
+def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
+    diversify: Diversify, corpus_folder: Path, tmp_path: Path
+) -> None:
+    assert diversify(*TEACHER, "--from-teacher") == 0
+    src, tgt = ((corpus_folder / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
+    home = tmp_path / "run-teachers"
+    for name, given, place in (("forward", src, 0), ("backward", tgt, 1)):
+        pairs = rows(home / f"{name}.jsonl")
+        own, made = ([pair[i] for pair in pairs] for i in (place, 1 - place))
+        assert own == given
+        expected = Translator.load(home / name, device="cpu").translate(given)
+        assert made == expected
+        assert [step for step, _ in list_checkpoints(home / name)] == [2, 4]
+    config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
+    assert [corpus.path or corpus.source for corpus in config.data.train] == [
+        f"{corpus_folder}/train.xx",
+        f"{home}/forward.jsonl",
+        f"{home}/backward.jsonl",
+    ]
+    assert config.training.max_steps == 6
+    assert config.init_from == f"{home}/forward"
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    assert diversify(*TEACHER, "--from-teacher") == 0
+    assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+
+
+def test_stopped_in_a_teacher_it_goes_on_there(
+    diversify: Diversify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, steps = trainer.Trainer.update, []
+
+    def stopping(self: trainer.Trainer, what: trainer.Update) -> bool:
+        steps.append((Path(self.config.run_dir).name, self.state.progress.step + 1))
+        if len(steps) == 7:  # the third update of the second teacher
+            signal.raise_signal(signal.SIGTERM)
+        return update(self, what)
+
+    monkeypatch.setattr(trainer.Trainer, "update", stopping)
+    assert diversify(*TEACHER) == 128 + signal.SIGTERM
+    assert (tmp_path / "run-teachers" / "forward.txt").exists()
+    assert not (tmp_path / "run").exists()
+    assert diversify(*TEACHER) == 0
+    assert steps[:4] == [("forward", step) for step in (1, 2, 3, 4)]
+    assert [step for name, step in steps if name == "backward"] == [1, 2, 3, 3, 4]
+    assert steps[-6:] == [("run", step) for step in range(1, 7)]
+
+
+def test_changed_data_and_tags_are_refused_in_a_sentence(
+    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diversify("data.train.0.tag=<a>", "tokenizer.user_symbols=[<a>]") == 1
+    assert "leave the tag out" in capsys.readouterr().err
+    home = tmp_path / "run-teachers"
+    home.mkdir()
+    (home / "forward.txt").write_text("one\n")
+    assert diversify(*TEACHER) == 1
+    assert "forward.txt has 1 lines, the training data 150" in capsys.readouterr().err
