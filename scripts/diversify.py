@@ -25,6 +25,7 @@ from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
 from transformer.decoding.processes import num_processes
 from transformer.errors import InterruptedRun, UserError
+from transformer.training.checkpoint import find_checkpoint, list_checkpoints
 from transformer.training.logger import log, log_to_console
 from transformer.training.run import train
 
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # while it translates
+        print("diversify: stopped; the same command goes on", file=sys.stderr)
+        return 130
     except OSError as error:
         print(f"diversify: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
@@ -88,6 +92,7 @@ def diversify(config: Config, teacher: Config, from_teacher: bool) -> None:
         write_pairs(home / "forward.jsonl", forward),
         write_pairs(home / "backward.jsonl", backward),
     ]
+    refuse_older(Path(config.run_dir), extra)
     data = config.data.model_copy(update={"train": [*config.data.train, *extra]})
     changes: dict[str, Any] = {"data": data}
     if from_teacher:
@@ -123,7 +128,8 @@ def reversed_config(config: Config, home: Path) -> Config:
 
 def translations(run_dir: str, texts: Sequence[str], path: Path) -> list[str]:
     """Returns what a run's model makes of texts; a file keeps it, one a line."""
-    if not path.exists():
+    model = find_checkpoint(run_dir)
+    if not path.exists() or path.stat().st_mtime_ns < model.stat().st_mtime_ns:
         translator = Translator.load(run_dir)
         if translator.device.type == "cpu":
             translator.processes = num_processes(0)
@@ -136,6 +142,16 @@ def translations(run_dir: str, texts: Sequence[str], path: Path) -> list[str]:
             f" delete {path.parent}, or name another run_dir"
         )
     return lines
+
+
+def refuse_older(run_dir: Path, corpora: Sequence[CorpusConfig]) -> None:
+    """Raises an error if a run is there that has learned from other translations than these."""
+    saved = [path.stat().st_mtime_ns for _, path in list_checkpoints(run_dir)]
+    if saved and min(saved) < max(Path(str(x.path)).stat().st_mtime_ns for x in corpora):
+        raise UserError(
+            f"{run_dir} has learned from older translations than {corpora[0].path}; delete it, or"
+            " name another run_dir"
+        )
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> CorpusConfig:

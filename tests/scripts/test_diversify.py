@@ -30,9 +30,7 @@ def diversify(
     config = tmp_path / "config.yaml"
     config.write_text(SETTINGS.format(folder=corpus_folder))
     quick = ("training.max_steps=6", "training.log_every=1", "validation.every=100")
-    return lambda *options: main(
-        [str(config), f"run_dir={tmp_path}/run", f"seed={len(options) % 2}", *quick, *options]
-    )
+    return lambda *options: main([str(config), f"run_dir={tmp_path}/run", *quick, *options])
 
 
 def rows(path: Path) -> list[tuple[str, str]]:
@@ -87,13 +85,24 @@ def test_stopped_in_a_teacher_it_goes_on_there(
     assert steps[-6:] == [("run", step) for step in range(1, 7)]
 
 
-def test_changed_data_and_tags_are_refused_in_a_sentence(
+def test_a_teacher_that_learned_more_translates_anew(
+    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diversify(*TEACHER) == 0
+    home = tmp_path / "run-teachers"
+    before = (home / "forward.txt").stat().st_mtime_ns
+    more = ("--teacher", "training.max_steps=40", "training.learning_rate=0.02")
+    assert diversify(*more) == 1
+    assert "run has learned from older translations" in capsys.readouterr().err
+    assert (home / "forward.txt").stat().st_mtime_ns > before
+
+
+def test_tags_and_translations_of_other_data_are_refused_in_a_sentence(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert diversify("data.train.0.tag=<a>", "tokenizer.user_symbols=[<a>]") == 1
     assert "leave the tag out" in capsys.readouterr().err
-    home = tmp_path / "run-teachers"
-    home.mkdir()
-    (home / "forward.txt").write_text("one\n")
+    assert diversify(*TEACHER) == 0
+    (tmp_path / "run-teachers" / "forward.txt").write_text("one\n")
     assert diversify(*TEACHER) == 1
     assert "forward.txt has 1 lines, the training data 150" in capsys.readouterr().err
