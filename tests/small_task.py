@@ -35,6 +35,7 @@ training:
   save_every: 10
   log_every: 5
   device: cpu
+  precision: float32
 validation: {{every: 10, beam_size: 1, samples: 1}}
 decoding: {{max_length: 5, max_length_ratio: 1.0}}
 """
