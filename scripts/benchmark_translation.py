@@ -172,11 +172,14 @@ def _plain(work: Work, device: torch.device) -> Translate:
 
 def _hugging_face(work: Work, model: Transformer, beam_size: int) -> Translate:
     """Returns `generate` of Hugging Face with the model's weights, on our batches."""
+    if work.precision != "float32":
+        raise UserError("hf computes in float32: leave out the precision")
     theirs, device = to_m2m100(model), model.output.weight.device
 
     @torch.inference_mode()
     def translate(sentences: Sequence[np.ndarray], options: SearchOptions) -> Found:
         ids: dict[int, list[int]] = {}
+        num_tokens = 0
         for batch in _batches(sentences, work.batch_tokens):
             src = pad([sentences[i] for i in batch]).to(device)
             fewest, most = options.limits(src.size(1) - 1)
@@ -186,14 +189,15 @@ def _hugging_face(work: Work, model: Transformer, beam_size: int) -> Translate:
                 num_beams=beam_size,
                 length_penalty=options.length_penalty,
                 early_stopping=beam_size > 1,
-                min_new_tokens=fewest + 1,
+                min_new_tokens=fewest,
                 max_new_tokens=most + 1,
                 use_cache=True,
                 do_sample=False,
             )
             for i, row in zip(batch.tolist(), found[:, 1:].tolist(), strict=True):
-                ids[i] = row[: row.index(EOS)] if EOS in row else [x for x in row if x != PAD]
-        return sum(len(x) + 1 for x in ids.values()), [ids[i] for i in range(len(sentences))]
+                ids[i] = [x for x in row if x not in (PAD, EOS)]
+                num_tokens += row.count(EOS) + len(ids[i])
+        return num_tokens, [ids[i] for i in range(len(sentences))]
 
     return translate
 

@@ -2,7 +2,7 @@
 2020, of one round): a teacher of each direction translates its side of the training pairs, and the
 model learns from (source, target), (source, translation) and (translation, target).
 
-    python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2500
+    python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
 
 The run is that of CONFIG.yaml; teachers and translations are in a folder beside it,
 RUN_DIR-teachers. What is finished is not done again, and what was interrupted goes on.
@@ -14,18 +14,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformer import Translator
+from transformer.cli_options import configure_search
 from transformer.config import Config
 from transformer.config_data import CorpusConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
-from transformer.decoding.processes import num_processes
 from transformer.errors import InterruptedRun, UserError
-from transformer.training.checkpoint import find_checkpoint, list_checkpoints
+from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.logger import log, log_to_console
 from transformer.training.run import train
 
@@ -35,13 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Train on translations of the data too.")
     parser.add_argument("config", metavar="CONFIG.yaml")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of all three models")
-    parser.add_argument("--teacher", nargs="+", default=[], metavar="KEY=VALUE", help="of both")
+    parser.add_argument(
+        "--teacher",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of both teachers; may be given several times",
+    )
     parser.add_argument(
         "--from-teacher",
         action="store_true",
         help="begin with the weights and vocabulary of the teacher of the same direction",
     )
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)
     log_to_console()
     try:
         config = load_config(chosen.config, chosen.settings)
@@ -77,36 +83,43 @@ def diversify(config: Config, teacher: Config, from_teacher: bool) -> None:
     if any(corpus.tag for corpus in config.data.train):
         raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
     home = Path(f"{config.run_dir}-teachers")
-    home.mkdir(parents=True, exist_ok=True)
-    pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
-    directions = {"forward": teacher, "backward": reversed_config(teacher, home)}
-    found = {}
-    for number, (name, direction) in enumerate(directions.items()):
-        run_dir = str(home / name)
-        train(direction.model_copy(update={"run_dir": run_dir}), resume=True)
-        texts = [pair[number] for pair in pairs]
-        found[name] = translations(run_dir, texts, home / f"{name}.txt")
-    forward = [(src, text) for (src, _), text in zip(pairs, found["forward"], strict=True)]
-    backward = [(text, tgt) for (_, tgt), text in zip(pairs, found["backward"], strict=True)]
-    extra = [
-        write_pairs(home / "forward.jsonl", forward),
-        write_pairs(home / "backward.jsonl", backward),
-    ]
-    refuse_older(Path(config.run_dir), extra)
+    files = [home / "forward.jsonl", home / "backward.jsonl"]
+    extra = [corpus_of(path) for path in files]
     data = config.data.model_copy(update={"train": [*config.data.train, *extra]})
     changes: dict[str, Any] = {"data": data}
     if from_teacher:
         changes["init_from"] = str(home / "forward")
-    train(config.model_copy(update=changes), resume=True)
+    model = config.model_copy(update=changes)
+    saved = list_checkpoints(Path(model.run_dir))
+    if saved and read_checkpoint(saved[-1][1]).config.data.train[-2:] != extra:
+        raise UserError(f"{model.run_dir}: holds a run without translations; name another run_dir")
+    home.mkdir(parents=True, exist_ok=True)
+    pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
+    for own, (path, direction) in enumerate(
+        zip(files, (teacher, reversed_config(teacher, home)), strict=True)
+    ):
+        run_dir = str(home / path.stem)
+        train(direction.model_copy(update={"run_dir": run_dir}), resume=True)
+        translate(run_dir, [pair[own] for pair in pairs], own, path)
+        if saved and min(x.stat().st_mtime_ns for _, x in saved) < path.stat().st_mtime_ns:
+            raise UserError(
+                f"{model.run_dir} has learned from older translations than {path}; delete it, or"
+                " name another run_dir"
+            )
+    train(model, resume=True)
 
 
 def reversed_config(config: Config, home: Path) -> Config:
     """Returns the configuration of the other direction; its pairs are written into a folder."""
 
     def turned(name: str, corpora: Sequence[CorpusConfig]) -> list[CorpusConfig]:
-        rows = load_corpora(corpora, config.data) if corpora else []
-        pairs = [(row["tgt"], row["src"]) for row in rows]
-        return [write_pairs(home / name, pairs)] if pairs else []
+        if not corpora:
+            return []
+        pairs = [(row["tgt"], row["src"]) for row in load_corpora(corpora, config.data)]
+        path = home / name
+        if not path.exists() or read_pairs(path) != pairs:  # a run may know it as it is
+            write_pairs(path, pairs)
+        return [corpus_of(path)]
 
     data = config.data.model_copy(
         update={
@@ -126,50 +139,46 @@ def reversed_config(config: Config, home: Path) -> Config:
     return config.model_copy(update={"data": data, "tokenizer": tokenizer})
 
 
-def translations(run_dir: str, texts: Sequence[str], path: Path) -> list[str]:
-    """Returns what a run's model makes of texts; a file keeps it, one a line."""
-    model = find_checkpoint(run_dir)
-    if not path.exists() or path.stat().st_mtime_ns < model.stat().st_mtime_ns:
-        translator = Translator.load(run_dir)
-        if translator.device.type == "cpu":
-            translator.processes = num_processes(0)
-        log.info("%s translates %s sentences", run_dir, f"{len(texts):,}")
-        write_whole(path, (f"{each[0].text}\n" for each in translator.translate_stream(texts)))
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    if len(lines) != len(texts):
-        raise UserError(
-            f"{path} has {len(lines):,} lines, the training data {len(texts):,}: the data changed;"
-            f" delete {path.parent}, or name another run_dir"
-        )
-    return lines
+def translate(run_dir: str, texts: Sequence[str], own: int, path: Path) -> None:
+    """Writes pairs of texts and what a run's model makes of them, unless they are there already.
+
+    Args:
+        run_dir: of the model.
+        texts: what it translates.
+        own: 0 if the texts are the sources of the pairs, 1 if they are the targets.
+        path: of the pairs.
+    """
+    learned_at = find_checkpoint(run_dir).stat().st_mtime_ns
+    is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
+    if is_newer and [pair[own] for pair in read_pairs(path)] == list(texts):
+        return
+    log.info("%s translates %s sentences", run_dir, f"{len(texts):,}")
+    translator = Translator.load(run_dir)
+    options = configure_search(translator, {})
+    made = (each[0].text for each in translator.translate_stream(texts, options))
+    write_pairs(path, (pair[:: 1 - 2 * own] for pair in zip(texts, made, strict=True)))
 
 
-def refuse_older(run_dir: Path, corpora: Sequence[CorpusConfig]) -> None:
-    """Raises an error if a run is there that has learned from other translations than these."""
-    saved = [path.stat().st_mtime_ns for _, path in list_checkpoints(run_dir)]
-    if saved and min(saved) < max(Path(str(x.path)).stat().st_mtime_ns for x in corpora):
-        raise UserError(
-            f"{run_dir} has learned from older translations than {corpora[0].path}; delete it, or"
-            " name another run_dir"
-        )
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Reads what `write_pairs` wrote."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        rows = [json.loads(line) for line in file]
+    return [(row["source"], row["target"]) for row in rows]
 
 
-def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> CorpusConfig:
-    """Writes pairs into a file of JSON lines, unless it holds them already, and names it."""
-    text = "".join(
-        json.dumps({"source": src, "target": tgt}, ensure_ascii=False) + "\n" for src, tgt in pairs
-    )
-    if not path.exists() or path.read_text(encoding="utf-8") != text:  # it may be a run's already
-        write_whole(path, iter([text]))
-    return CorpusConfig(path=str(path), source_column="source", target_column="target")
-
-
-def write_whole(path: Path, parts: Iterator[str]) -> None:
-    """Writes a file that is there as a whole or not at all."""
+def write_pairs(path: Path, pairs: Iterable[tuple[str, ...]]) -> None:
+    """Writes pairs into a file of JSON lines, which is there as a whole or not at all."""
     part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(parts)
+        for src, tgt in pairs:
+            json.dump({"source": src, "target": tgt}, file, ensure_ascii=False)
+            file.write("\n")
     os.replace(part, path)
+
+
+def corpus_of(path: Path) -> CorpusConfig:
+    """Returns the setting that names a file of pairs."""
+    return CorpusConfig(path=str(path), source_column="source", target_column="target")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,15 @@ def test_counts_are_those_of_the_updates_of_an_epoch(
     assert counts.flops * len(updates) == pytest.approx(flops)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_a_second_pass_that_begins_late_is_inspected_as_what_an_update_takes_then(
+    make_config: Callable[..., Config], share: float
+) -> None:
+    settings = ("training.max_steps=100", "training.r_drop=1", "data.max_length=60")
+    late = inspect_config(make_config(*settings, f"training.second_pass_from={share}"))
+    assert late.counts == inspect_config(make_config(*settings)).counts
+
+
 def test_a_start_from_another_run_is_inspected_with_its_vocabulary(
     make_config: Callable[..., Config],
 ) -> None:

@@ -11,6 +11,8 @@ from typing import Literal
 import pytest
 
 from transformer.config import Config, TokenizerConfig
+from transformer.data import corpus as corpus_module
+from transformer.data import tokenizer_training
 from transformer.data.corpus import load_corpora, prepare_tokenizers
 from transformer.data.tokenizer_training import num_merges, train_tokenizer
 from transformer.errors import UserError
@@ -86,3 +88,16 @@ def test_each_language_gets_its_own_size_and_the_log_says_it(
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     assert sizes == (2109 + 8 + 1 + 260, 2109 + 14 + 1 + 260)
     assert "tokenizer.vocab_size auto: 2,378 and 2,384 pieces for 600 pairs" in caplog.text
+
+
+def test_another_rule_makes_another_vocabulary_of_the_same_data(
+    make_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config("tokenizer.vocab_size=auto")
+    corpus = load_corpora(config.data.train, config.data)
+    sizes = []
+    for merges in (30, 20, 30):
+        for module in (corpus_module, tokenizer_training):
+            monkeypatch.setattr(module, "num_merges", lambda _, merges=merges: merges)
+        sizes.append(prepare_tokenizers(config, corpus).source.vocab_size)
+    assert sizes[0] == sizes[2] == sizes[1] + 10

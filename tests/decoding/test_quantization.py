@@ -21,6 +21,7 @@ from transformer.decoding.quantization import (
     quantize,
 )
 from transformer.errors import UserError
+from transformer.model.attention_maps import attention_maps
 from transformer.model.transformer import Transformer
 
 
@@ -86,6 +87,17 @@ def test_float32_stays_what_it_is_in_another_layout(
         assert weight.t().is_contiguous() or "norm" in name or "embedding" in name or "bias" in name
     assert model.tgt_embedding.tokens.weight.is_contiguous()
     assert model.src_embedding.tokens.weight is model.tgt_embedding.tokens.weight
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_attention_is_told_of_a_model_in_any_precision(
+    make_model: Callable[..., Transformer], precision: str
+) -> None:
+    model = in_precision(make_model(0, 30, double=False), precision)
+    src, tgt = torch.randint(4, 30, (2, 5, 7))
+    maps = attention_maps(model, src, tgt)
+    with torch.inference_mode():
+        torch.testing.assert_close(maps.logits, model(src, tgt), rtol=0, atol=1e-4)
 
 
 def test_int8_is_not_for_other_devices_than_cpus(make_model: Callable[..., Transformer]) -> None:

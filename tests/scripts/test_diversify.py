@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from small_task import SETTINGS
 
 from transformer import Translator
+from transformer.config_file import load_config
 from transformer.training import trainer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
+from transformer.training.run import train
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-TEACHER = ("--teacher", "training.max_steps=4", "training.save_every=2")
+TEACHER = ("--teacher", "training.max_steps=4", "--teacher", "training.save_every=2")
 Diversify = Callable[..., int]
 
 
@@ -77,7 +80,7 @@ def test_stopped_in_a_teacher_it_goes_on_there(
 
     monkeypatch.setattr(trainer.Trainer, "update", stopping)
     assert diversify(*TEACHER) == 128 + signal.SIGTERM
-    assert (tmp_path / "run-teachers" / "forward.txt").exists()
+    assert (tmp_path / "run-teachers" / "forward.jsonl").exists()
     assert not (tmp_path / "run").exists()
     assert diversify(*TEACHER) == 0
     assert steps[:4] == [("forward", step) for step in (1, 2, 3, 4)]
@@ -90,19 +93,40 @@ def test_a_teacher_that_learned_more_translates_anew(
 ) -> None:
     assert diversify(*TEACHER) == 0
     home = tmp_path / "run-teachers"
-    before = (home / "forward.txt").stat().st_mtime_ns
-    more = ("--teacher", "training.max_steps=40", "training.learning_rate=0.02")
+    before = (home / "forward.jsonl").stat().st_mtime_ns
+    more = ("--teacher", "training.max_steps=40", "--teacher", "training.learning_rate=0.02")
     assert diversify(*more) == 1
     assert "run has learned from older translations" in capsys.readouterr().err
-    assert (home / "forward.txt").stat().st_mtime_ns > before
+    assert (home / "forward.jsonl").stat().st_mtime_ns > before
 
 
-def test_tags_and_translations_of_other_data_are_refused_in_a_sentence(
+def test_other_data_of_as_many_lines_is_translated_anew(
+    diversify: Diversify, corpus_folder: Path, tmp_path: Path
+) -> None:
+    for language in ("xx", "yy"):
+        text = (corpus_folder / f"train.{language}").read_text()
+        (tmp_path / f"train.{language}").write_text(text)
+    own = [f"data.train.0.source={tmp_path}/train.xx", f"data.train.0.target={tmp_path}/train.yy"]
+    assert diversify(*own, *TEACHER) == 0
+    for language in ("xx", "yy"):
+        path = tmp_path / f"train.{language}"
+        path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    shutil.rmtree(tmp_path / "run")
+    assert diversify(*own, *TEACHER) == 0
+    home = tmp_path / "run-teachers"
+    src, tgt = ((tmp_path / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
+    assert [pair[0] for pair in rows(home / "forward.jsonl")] == src
+    assert [pair[1] for pair in rows(home / "backward.jsonl")] == tgt
+
+
+def test_tags_and_other_runs_are_refused_before_anything_is_trained(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert diversify("data.train.0.tag=<a>", "tokenizer.user_symbols=[<a>]") == 1
     assert "leave the tag out" in capsys.readouterr().err
-    assert diversify(*TEACHER) == 0
-    (tmp_path / "run-teachers" / "forward.txt").write_text("one\n")
+    train(
+        load_config(tmp_path / "config.yaml", [f"run_dir={tmp_path}/run", "training.max_steps=2"])
+    )
     assert diversify(*TEACHER) == 1
-    assert "forward.txt has 1 lines, the training data 150" in capsys.readouterr().err
+    assert "run: holds a run without translations" in capsys.readouterr().err
+    assert not (tmp_path / "run-teachers").exists()

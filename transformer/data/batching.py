@@ -110,7 +110,7 @@ def micro_batches(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
 
 def even_batches(lengths: np.ndarray, max_tokens: int, shares: int = 1) -> list[np.ndarray]:
     """Cuts examples into micro-batches as `micro_batches` does, but so that they are about equal,
-    and each of `shares` workers gets as many as the others.
+    and as many for each of `shares` workers, as far as lengths allow.
     """
     least, most = int(lengths.max(initial=1)), max_tokens
     num_batches = len(micro_batches(lengths, most))

@@ -32,7 +32,7 @@ from transformer.data.encoding import (
 from transformer.data.reading import read_pairs
 from transformer.data.sources import corpus_files, corpus_name, load_hub
 from transformer.data.tokenizer import Tokenizer, Tokenizers
-from transformer.data.tokenizer_training import train_tokenizer
+from transformer.data.tokenizer_training import num_merges, train_tokenizer
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ def prepare_tokenizers(config: Config, corpus: Dataset) -> Tokenizers:
     """
     settings = config.tokenizer
     wanted = settings.model_dump(exclude=set(OF_TRAINING))
+    if settings.vocab_size == "auto":
+        wanted["vocab_size"] = ["auto", num_merges(len(corpus))]
     key = fingerprint(FORMAT, corpus._fingerprint, wanted, sentencepiece.__version__)
     folder = cache_dir(config.data.cache_dir) / "tokenizers" / key
     stored(folder, partial(_train_tokenizers, config, corpus))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from transformer.ids import PAD
@@ -42,7 +41,7 @@ def attention_maps(model: Transformer, src: Tensor, tgt: Tensor) -> AttentionMap
     mask = source_mask(src)
     memory, encoder = walk_encoder(model, src, mask)
     outputs, decoder, cross = zip(*walk_decoder(model, tgt, memory, mask), strict=True)
-    logits = F.linear(model.decoder.norm(outputs[-1]), model.output.weight)
+    logits = model.output(model.decoder.norm(outputs[-1]))
     return AttentionMaps(encoder, list(decoder), list(cross), logits)
 
 
