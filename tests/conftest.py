@@ -4,6 +4,7 @@ that has been trained on it, and a way to run commands.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import random
@@ -11,6 +12,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from small_task import SETTINGS, Command, Done, small_config
@@ -82,14 +85,18 @@ def brief_model(trained_run: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sweep(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[str]], int]]:
-    """Runs scripts/sweep.py in this process; returns its exit status."""
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a script of scripts/ by its name; what it makes of the log is undone."""
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
-    from sweep import main
-
     logged = log.level, log.propagate, list(log.handlers)
-    yield main
+    yield importlib.import_module
     log.level, log.propagate, log.handlers = logged
+
+
+@pytest.fixture
+def sweep(script: Callable[[str], Any]) -> Callable[[list[str]], int]:
+    """Runs scripts/sweep.py in this process; returns its exit status."""
+    return script("sweep").main
 
 
 @pytest.fixture

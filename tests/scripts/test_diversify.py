@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_task import SETTINGS
@@ -17,19 +18,16 @@ from transformer.training import trainer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.run import train
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 TEACHER = ("--teacher", "training.max_steps=4", "--teacher", "training.save_every=2")
 Diversify = Callable[..., int]
 
 
 @pytest.fixture
 def diversify(
-    corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: Callable[[str], Any], corpus_folder: Path, tmp_path: Path
 ) -> Callable[..., int]:
     """The command on the small task, with a run in the test's folder."""
-    monkeypatch.syspath_prepend(SCRIPTS)
-    from diversify import main
-
+    main = script("diversify").main
     config = tmp_path / "config.yaml"
     config.write_text(SETTINGS.format(folder=corpus_folder))
     quick = ("training.max_steps=6", "training.log_every=1", "validation.every=100")
