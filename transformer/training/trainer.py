@@ -33,6 +33,10 @@ from transformer.training.state import TrainingState
 from transformer.training.stopping import StopRequest
 from transformer.training.validation import Validator
 
+ROUND_TOKENS = 64
+"""In bfloat16 a CPU is given such multiples of tokens: PyTorch's library for it prepares a kernel
+for each number of them, which takes time and memory."""
+
 
 class Trainer:
     """Trains one model in one run directory.
@@ -201,7 +205,7 @@ class Trainer:
                 seed_random(self.config.seed, step, number)
                 batch = batch.to(self.ranks.device)
                 if self.precision == "bfloat16" and batch.src.device.type == "cpu":
-                    batch = batch.rounded(64)
+                    batch = batch.rounded(ROUND_TOKENS)
                 loss = training_loss(state.model, batch, training.at(step))
                 (loss / update.num_tokens).backward()
                 loss_sum += loss.detach()
