@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,16 +14,12 @@ from transformer.ids import BOS, EOS, PAD
 from transformer.model.transformer import Transformer
 
 pytestmark = pytest.mark.slow  # loading the library alone takes seconds
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 SMALL = {"d_model": 16, "num_heads": 2, "d_ff": 32}
 
 
 @pytest.fixture
-def to_theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Transformer], Any]:
-    monkeypatch.syspath_prepend(SCRIPTS)
-    from benchmark_hugging_face import to_m2m100
-
-    return to_m2m100
+def to_theirs(script: Callable[[str], Any]) -> Callable[[Transformer], Any]:
+    return script("benchmark_hugging_face").to_m2m100
 
 
 def test_the_same_weights_give_the_same_logits(to_theirs: Callable[[Transformer], Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +51,17 @@ def in_precision(model: Transformer, precision: str) -> Transformer:
     return model
 
 
-class Int8Linear(nn.Module):
+class NarrowLinear(nn.Module):
+    """A linear map whose weights are kept in other numbers, as buffers, an output feature a row."""
+
+    def of_features(self, features: Tensor) -> Self:
+        """Returns the map to some of the output features, (C,)."""
+        part = copy.copy(self)
+        part._buffers = {name: x[features] for name, x in self._buffers.items() if x is not None}
+        return part
+
+
+class Int8Linear(NarrowLinear):
     """A linear map whose products are of 8-bit integers, summed exactly in 32 bits.
 
     Each output feature's weights, and each input vector as it comes, are scaled so that the
@@ -65,24 +76,17 @@ class Int8Linear(nn.Module):
     def __init__(self, linear: nn.Linear, inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
-        self.in_features, self.out_features = linear.in_features, linear.out_features
         rounded, scales = quantize(linear.weight.detach().float())
         self.rounded = nn.Buffer(rounded)
         self.scales = nn.Buffer(scales.squeeze(1))
         self.bias = None if linear.bias is None else nn.Buffer(linear.bias.detach())
 
-    def of_features(self, features: Tensor) -> Int8Linear:
-        """Returns the map to some of the output features, (C,)."""
-        part = copy.copy(self)
-        part._buffers = {name: x[features] for name, x in self._buffers.items() if x is not None}
-        part.out_features = len(features)
-        return part
-
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
         rounded, scales = self.inputs.of(x)
-        out = x.new_empty(len(rounded), self.out_features)
-        rows = max(64, IN_CACHE // self.out_features)
+        out_features = len(self.rounded)
+        out = x.new_empty(len(rounded), out_features)
+        rows = max(64, IN_CACHE // out_features)
         parts = (rounded, scales, out)
         for part, scale, y in zip(*(p.split(rows) for p in parts), strict=True):
             y.copy_(torch._int_mm(part, self.rounded.t()))  # faster than a product of both types
@@ -91,10 +95,10 @@ class Int8Linear(nn.Module):
                 y *= self.scales
             else:
                 torch.addcmul(self.bias, y, self.scales, out=y)
-        return out.view(*x.shape[:-1], self.out_features)
+        return out.view(*x.shape[:-1], out_features)
 
 
-class Bfloat16Linear(nn.Module):
+class Bfloat16Linear(NarrowLinear):
     """A linear map that multiplies in bfloat16 and sums in float32, between vectors in float32.
 
     Args:
@@ -109,12 +113,6 @@ class Bfloat16Linear(nn.Module):
         bias = None if linear.bias is None else linear.bias.detach()
         self.bias = None if bias is None else nn.Buffer(bias.bfloat16())
 
-    def of_features(self, features: Tensor) -> Bfloat16Linear:
-        """Returns the map to some of the output features, (C,)."""
-        part = copy.copy(self)
-        part._buffers = {name: x[features] for name, x in self._buffers.items() if x is not None}
-        return part
-
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
         (rows,) = self.inputs.of(x)
@@ -122,11 +120,9 @@ class Bfloat16Linear(nn.Module):
         return y.float().view(*x.shape[:-1], len(self.weight))
 
 
-def of_features(
-    linear: nn.Linear | Int8Linear | Bfloat16Linear, features: Tensor
-) -> Callable[[Tensor], Tensor]:
+def of_features(linear: nn.Linear | NarrowLinear, features: Tensor) -> Callable[[Tensor], Tensor]:
     """Returns the map to some output features of a map without bias: (..., K) -> (..., C)."""
-    if not isinstance(linear, nn.Linear):
+    if isinstance(linear, NarrowLinear):
         return linear.of_features(features)
     weight = linear.weight.t().index_select(1, features)  # (K, C)
     return lambda x: x @ weight

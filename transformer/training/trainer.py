@@ -196,7 +196,7 @@ class Trainer:
                 are as they were before that one.
         """
         state, step = self.state, self.state.progress.step + 1
-        training = self.config.training
+        training = self.config.training.at(step)
         state.model.zero_grad(set_to_none=True)
         loss_sum = torch.zeros((), device=self.ranks.device)
         with self.autocast():  # around all, so that weights become bfloat16 once an update
@@ -206,7 +206,7 @@ class Trainer:
                 batch = batch.to(self.ranks.device)
                 if self.precision == "bfloat16" and batch.src.device.type == "cpu":
                     batch = batch.rounded(ROUND_TOKENS)
-                loss = training_loss(state.model, batch, training.at(step))
+                loss = training_loss(state.model, batch, training)
                 (loss / update.num_tokens).backward()
                 loss_sum += loss.detach()
         stop = torch.tensor(float(bool(self.stop)), device=self.ranks.device)
