@@ -65,12 +65,16 @@ def _parsed(line: str) -> object:
     """
     try:
         value = json.loads(line)
-        json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except json.JSONDecodeError:
+        raise
     except RecursionError:
         raise ValueError("lists or objects stand too deep in each other") from None
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise ValueError(f"{half} is half of a surrogate pair, which is no character") from None
+    except ValueError:
+        raise ValueError("a number is NaN, infinite or too long, which JSON does not have") from None
     return value
 
 

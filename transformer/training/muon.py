@@ -19,19 +19,25 @@ class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum and decoupled weight decay, for matrices inside the layers.
 
     An update has the size that Adam's usually has, 0.2 a weight (Liu et al. 2025, section 2.2), so
-    one learning rate serves both. `torch.optim.Muon` computes the same in bfloat16, which a CPU
-    without such arithmetic does several times more slowly than float32.
+    one learning rate serves both. `torch.optim.Muon` computes the same in bfloat16 always, which a
+    CPU without such arithmetic does several times more slowly than float32.
 
     Args:
         weights: the matrices.
         weight_decay: as in AdamW.
         momentum: decay of the running mean of the gradients.
+        dtype: in which the mean is made orthogonal; it and the weights stay in their own.
     """
 
     def __init__(
-        self, weights: Iterable[Tensor], weight_decay: float = 0.0, momentum: float = 0.95
+        self,
+        weights: Iterable[Tensor],
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(weights, {"lr": 1.0, "weight_decay": weight_decay, "momentum": momentum})
+        self.dtype = dtype
         self.found_inf: Tensor | None = None  # as in torch's fused optimizers: 1 skips the step
 
     @torch.no_grad()
@@ -51,7 +57,7 @@ class Muon(torch.optim.Optimizer):
         stacked = torch.stack(means)
         grads = torch.stack([p.grad for p in weights if p.grad is not None])
         new = stacked.lerp(grads, 1 - momentum)
-        change = orthogonalize(grads.lerp(new, momentum))
+        change = orthogonalize(grads.lerp(new, momentum).to(self.dtype)).to(stacked.dtype)
         rows, columns = change.shape[-2:]
         change *= 0.2 * max(rows, columns) ** 0.5
         change += group["weight_decay"] * torch.stack(weights)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transformer.config import TrainingConfig
 from transformer.model.layers import DecoderLayer, EncoderLayer
+from transformer.precision import choose_precision
 from transformer.training.muon import Muon
 
 
@@ -36,7 +37,11 @@ def make_optimizers(model: nn.Module, config: TrainingConfig) -> list[torch.opti
         eps=config.epsilon,
         fused=next(model.parameters()).device.type in ("cpu", "cuda"),
     )
-    return [adam, Muon(hidden, config.weight_decay)] if hidden else [adam]
+    if not hidden:
+        return [adam]
+    is_narrow = choose_precision(config.precision, hidden[0].device) == "bfloat16"
+    dtype = torch.bfloat16 if is_narrow else torch.float32
+    return [adam, Muon(hidden, config.weight_decay, dtype=dtype)]
 
 
 def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
