@@ -56,6 +56,16 @@ def test_a_standard_input_that_is_closed_is_named(trained_run: Path) -> None:
     assert done.stderr == "transformer: standard input is closed; --input FILE reads a file\n"
 
 
+def test_a_standard_output_that_is_full_is_named(trained_run: Path) -> None:
+    translate = [sys.executable, "-m", "transformer", "translate", str(trained_run)]
+    with open("/dev/full", "w") as full:  # a device of Linux
+        done = subprocess.run(
+            translate, input="a b\n", stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert done.stderr == "transformer: standard output: No space left on device\n"
+
+
 def test_a_warning_about_a_line_names_its_test_set(
     brief_model: Path, command: Command, tmp_path: Path
 ) -> None:

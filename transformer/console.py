@@ -58,7 +58,12 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
         if sys.stdout is None:
             raise UserError("standard output is closed; --output FILE writes to a file")
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
+        try:
+            yield sys.stdout
+        except BrokenPipeError:  # whoever read it has gone, which is no fault
+            raise
+        except OSError as error:
+            raise UserError(f"standard output: {error.strerror}") from None
         return
     refuse_inputs(path, *inputs)
     try:
