@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from small_task import Command
 
+from transformer.decoding.attention_picture import draw_attention
+from transformer.decoding.attention_record import AttentionRecord
 from transformer.decoding.translator import Translator
 
 
@@ -62,7 +65,7 @@ def test_the_picture_grows_with_the_heads(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--layer", 2), "layer 2: the encoder has layers 1 to 1"),
+        (("--layer", 2), "layer 2: there are layers 1 to 1"),
         (("--head", 3), "head 3: there are heads 1 to 2"),
     ],
 )
@@ -94,3 +97,25 @@ def test_without_matplotlib_it_says_what_to_install(
     assert "pip install 'transformer[plot]'" in done.error
     done = command("attention", trained_run, "a b", "--output", tmp_path / "x.json")
     assert done.status == 0
+
+
+@pytest.mark.parametrize(("layer", "shown"), [(None, [3, 1, 1]), (1, [1, 1, 1]), (2, [2, 1, 1])])
+def test_a_stack_that_is_not_so_deep_shows_its_last_layer(
+    layer: int | None, shown: list[int]
+) -> None:
+    deep = {i: torch.ones(1, 1, 1) for i in (1, 2, 3)}
+    record = AttentionRecord(["a"], ["<s>"], ["b"], deep, {1: deep[1]}, {1: deep[1]})
+    chosen = record.of_layer(layer)
+    assert [list(x) for x in (chosen.encoder, chosen.decoder, chosen.cross)] == [[i] for i in shown]
+
+
+def test_signs_that_no_font_has_cost_one_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    maps = {1: torch.ones(1, 1, 1)}
+    record = AttentionRecord(["\U000f1234"], ["<s>"], ["b"], maps, maps, maps)
+    draw_attention(record, tmp_path / "x.png")
+    assert [x.getMessage() for x in caplog.records] == [
+        f"{tmp_path / 'x.png'}: no font here has all of its signs; .json has them"
+    ]
+    assert not recwarn.list

@@ -111,13 +111,20 @@ def test_scores_by_another_formula_are_those_that_forced_scoring_gives(
 
 
 def test_a_line_that_is_no_request_ends_the_command_after_those_before_it(
-    trained_run: Path, command: Command
+    trained_run: Path, command: Command, tmp_path: Path
 ) -> None:
-    text = jsonl({"text": "a b"}, {"text": "a b", "prefx": "c"})
-    done = command("translate", trained_run, "--format", "jsonl", input=text)
-    assert done.status == 1
-    assert "standard input:2: prefx: no such key; did you mean prefix?" in done.error
-    assert "Traceback" not in done.error
+    path = tmp_path / "x.jsonl"
+    translations = command("translate", trained_run, input=b"a b\nc d\n").lines
+    for wrong, message in (
+        ({"prefx": "c"}, "prefx: no such key; did you mean prefix?"),
+        ({"tag": "<2de>"}, "tag <2de>: no symbol of the source vocabulary; it has none"),
+    ):
+        path.write_bytes(jsonl({"text": "a b"}, {"text": "c d"}, {"text": "a b"} | wrong))
+        done = command("translate", trained_run, "--format", "jsonl", "--input", path)
+        assert done.status == 1
+        assert [json.loads(line)["text"] for line in done.lines] == translations
+        assert f"{path}:3: {message}" in done.error
+        assert "Traceback" not in done.error
 
 
 def test_alignments_stand_behind_each_translation_and_are_those_of_align(
@@ -253,6 +260,24 @@ def test_on_a_terminal_it_asks_for_a_line_and_answers_before_it_asks_again(
             os.write(terminal, line + b"\n")
             shown = read_until(terminal, b"xx> ").decode()
             assert translation in shown.replace("\r", "").split("\n")
+        os.write(terminal, b"\x04")
+        assert process.wait(30) == 0
+
+
+def test_on_a_terminal_a_line_that_is_no_request_is_said_and_asked_again(
+    trained_run: Path, command: Command
+) -> None:
+    (expected,) = command("translate", trained_run, input=b"a b ab\n").lines
+    translate = (sys.executable, "-m", "transformer", "translate", trained_run)
+    with on_terminal(*translate, "--format", "jsonl") as (process, terminal):
+        read_until(terminal, b"xx> ")
+        for line in (b"a b", b'{"text": "a", "tag": "<2de>", "id": 1}'):
+            os.write(terminal, line + b"\n")
+            assert b"transformer: line:1: " in read_until(terminal, b"xx> ")
+        os.write(terminal, b'{"text": "a b ab", "id": 2}\n')
+        shown = read_until(terminal, b"xx> ").decode().replace("\r", "").split("\n")
+        (answer,) = [json.loads(line) for line in shown if "score" in line]
+        assert (answer["id"], answer["text"]) == (2, expected)
         os.write(terminal, b"\x04")
         assert process.wait(30) == 0
 

@@ -19,7 +19,7 @@ ROWS = [
     """
     config errors ids precision model.positions model.dropout model.norms model.packing
     training.event_file allocator training.muon training.stopping
-    decoding.arrivals decoding.formula decoding.results decoding.sentences
+    decoding.arrivals decoding.formula decoding.results decoding.sentences decoding.wording
     """,
     """
     strict_yaml data.lines data.cache data.segmentation data.batching data.parallel
@@ -33,13 +33,13 @@ ROWS = [
     """,
     """
     model.transformer data.reading data.encoding data.tokenizer_training training.optimizer
-    training.environment decoding.formats decoding.parts decoding.rules decoding.exclusion
+    training.environment decoding.parts decoding.rules
     """,
     "training.sharding",
     """
     data.corpus training.loss training.checkpoint model.attention_maps
-    decoding.search decoding.sampling decoding.scoring
-    export.ctranslate2 decoding.quantization
+    decoding.search decoding.sampling decoding.scoring decoding.formats
+    export.ctranslate2 decoding.quantization decoding.part_search
     """,
     "decoding.shortlist",
     """

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from transformer.decoding.formats import Format
     from transformer.decoding.options import SearchOptions
     from transformer.decoding.parts import Engine
+    from transformer.decoding.request import Request
     from transformer.decoding.results import Translation
     from transformer.decoding.translator import Translator
 
@@ -94,7 +95,7 @@ def translate(
     with_scores = scores or (several and mbr is None)
     form: Format = TextFormat(with_scores, alignments, None if mbr is None else 1)
     if format == "jsonl":
-        form = JsonFormat(translator.tokenizers.target, soft=alignments == "soft")
+        form = JsonFormat(translator.tokenizers, soft=alignments == "soft")
     with writing(output, input, *models) as out:
         for found in _translate(translator, options, input, form):
             out.write(form.write(found))
@@ -113,6 +114,8 @@ def _ctranslate2(translator: Translator) -> Engine:
         raise UserError("the engine ctranslate2 has no ensembles; leave out --engine")
     if translator.sampling is not None:
         raise UserError("the engine ctranslate2 draws no samples by seed; leave out --engine")
+    if translator.shortlist is not None:
+        raise UserError("the engine ctranslate2 takes no shortlist; leave out --engine, or it")
     if translator.precision != "float32":
         raise UserError(
             f"the engine ctranslate2 computes in float32, not in {translator.precision};"
@@ -123,14 +126,22 @@ def _ctranslate2(translator: Translator) -> Engine:
     return CTranslate2Engine(translator.models[0], translator.tokenizers)
 
 
+def _asked(form: Format, language: str) -> Iterator[Request]:
+    """Yields what a person asks for on the terminal; what is none is said, and asked again."""
+    for line in prompted(f"{language}> "):
+        try:
+            yield from list(form.read([line], "line"))
+        except UserError as error:
+            typer.echo(f"transformer: {error}", err=True)
+
+
 def _translate(
     translator: Translator, options: SearchOptions, input: Path | None, form: Format
 ) -> Iterator[list[Translation]]:
     """Yields the translations of each line of the input."""
     if input is None and sys.stdin is not None and sys.stdin.isatty():
-        language = translator.config.data.source_language
         typer.echo("One line at a time; Ctrl-D ends.", err=True)
-        requests = form.read(prompted(f"{language}> "), "line")
+        requests = _asked(form, translator.config.data.source_language)
         yield from translator.translate_stream(requests, options, chunk_lines=1)
         return
     from transformer.data.lines import read_lines

@@ -239,3 +239,11 @@ def test_pickling_keeps_the_model(tokenizer: Tokenizer) -> None:
     assert twin.encode(text()) == tokenizer.encode(text())
     assert Tokenizers(tokenizer, twin).joint
     assert not Tokenizers(tokenizer, trained(vocab_size=300)).joint
+
+
+@given(st.text(alphabet="Hundgobys ,.läß俇", min_size=1, max_size=12).map(str.strip).filter(bool))
+def test_inside_a_line_a_text_is_cut_as_behind_a_symbol(tokenizer: Tokenizer, line: str) -> None:
+    """SentencePiece never joins what stands behind a symbol with what stands before it."""
+    symbol, *expected = tokenizer.encode([f"<2de>{line}"])[0][1:-1]
+    assert tokenizer.pieces([symbol]) == ["<2de>"]
+    assert tokenizer.encode_inside(line) == expected

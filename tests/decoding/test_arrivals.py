@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
-from transformer.decoding.arrivals import arrivals
+from transformer.decoding.arrivals import arrivals, chunks
 
 
 def test_all_items_come_in_order_in_lists_of_bounded_size() -> None:
@@ -74,3 +75,20 @@ def test_it_reads_ahead_only_so_far_and_stops_when_left() -> None:
     chunks.close()  # type: ignore[attr-defined]
     assert ended.wait(10)
     assert len(taken) <= 5 + 5 + 2
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 4, 5])
+def test_chunks_hold_all_items_before_an_error(num: int) -> None:
+    def items() -> Iterator[int]:
+        yield from range(4)
+        raise ValueError("the fifth")
+
+    seen: list[int] = []
+    taken = chunks(items(), num)
+    for chunk in islice(taken, -(-4 // num)):
+        assert 1 <= len(chunk) <= num
+        seen += chunk
+    with pytest.raises(ValueError, match="the fifth"):
+        next(taken)
+    assert seen == [0, 1, 2, 3]
+    assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from transformer.data.tokenizer import Tokenizers
-from transformer.decoding.exclusion import contains
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.request import Request
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.translator import Translator
+from transformer.decoding.wording import contains
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
@@ -103,3 +103,56 @@ def test_what_the_vocabulary_cannot_say_is_refused_by_line(
     requests = ["a", Request("b", **{field: value})]  # type: ignore[arg-type]
     with pytest.raises(UserError, match="line 2: 'Ж' holds something that the target vocabulary"):
         Translator([model], bare_tokenizers).translate(requests)
+
+
+@pytest.mark.parametrize(
+    ("line", "included", "excluded"),
+    [
+        ("the dog, the cat", (",",), ()),
+        ("the old (dog) sleeps.", (".", "dog"), ()),
+        ("we do not know 俇俇 who", ("俇俇",), ()),
+        ("the dogs", (), ("dog", "do", "th")),
+        ("hotdogs sleep", ("hotdogs",), ("dogs", "hot")),
+    ],
+)
+def test_a_translation_that_is_as_it_should_be_stays_as_it_is(
+    copies: Callable[..., nn.Module],
+    tokenizers: Tokenizers,
+    line: str,
+    included: tuple[str, ...],
+    excluded: tuple[str, ...],
+) -> None:
+    model = copies(tokenizers.source.vocab_size)
+    translator = Translator([model], tokenizers)  # type: ignore[list-item]
+    request = Request(line, must_contain=included, must_not_contain=excluded)
+    (free,), (kept,) = translator.translate_n_best([line, request])
+    assert kept.text == line
+    assert (kept.ids, kept.score) == (free.ids, free.score)
+
+
+def test_punctuation_that_is_missing_is_said_without_a_space_if_that_is_likelier(
+    recites: Recites, tokenizers: Tokenizers
+) -> None:
+    comma = "<0x2C>"  # the vocabulary spells it
+    steps = [{"▁dog": 2}, {"</s>": 3, comma: 1, "▁": 0}, {"</s>": 2, comma: 1}, {"</s>": 2}]
+    found = speller(recites, tokenizers, steps).translate(["x", Request("x", must_contain=(",",))])
+    assert found == ["dog", "dog,"]
+
+
+@pytest.mark.parametrize("wanted", ["dog", ",", "俇", "the house", "s."])
+def test_all_translations_contain_what_they_must(
+    make_model: Callable[..., Transformer], tokenizers: Tokenizers, wanted: str
+) -> None:
+    """Neighbours are translated as ever."""
+    model = make_model(1, tokenizers.source.vocab_size, double=False)
+    translator = Translator([model], tokenizers, SearchOptions(4, 4, max_length=12))
+    free = translator.translate_n_best(LINES)
+    asked = [LINES[0], Request(LINES[1], must_contain=(wanted, "cat")), LINES[2]]
+    kept = translator.translate_n_best(asked)
+    there = [t for t in kept[1] if t.ids]
+    assert there, "else the claim is empty"
+    assert all(wanted in t.text and "cat" in t.text for t in there)
+    assert len({tuple(t.ids) for t in there}) == len(there)
+    assert [[t.ids for t in each] for each in (kept[0], kept[2])] == [
+        [t.ids for t in each] for each in (free[0], free[2])
+    ]

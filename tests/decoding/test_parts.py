@@ -11,14 +11,15 @@ from torch import nn
 from transformer.config import Config, TokenizerConfig
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.tokenizer_training import train_tokenizer
-from transformer.decoding.constraints import Constraints
+from transformer.decoding.formula import ScoreFormula
 from transformer.decoding.options import SearchOptions
-from transformer.decoding.parts import to_parts
+from transformer.decoding.parts import Part, join, to_parts
 from transformer.decoding.request import Request
 from transformer.decoding.results import Translation
 from transformer.decoding.sampling_options import SamplingOptions
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
+from transformer.ids import EOS
 from transformer.model.transformer import Transformer
 
 CONFIG = Config.model_validate(
@@ -122,8 +123,9 @@ def test_a_line_that_must_contain_something_stays_whole(tokenizers: Tokenizers) 
     (whole,) = to_parts([request], tokenizers, 1, 20)[0]
     encode = tokenizers.target.encode
     assert whole.src == tokenizers.source.encode([LONG])[0]
-    prefix, include, *exclude = (tuple(x[:-1]) for x in encode(["Der", "Katze", "x", "y z"]))
-    assert whole.constraints == Constraints(prefix, (include,), tuple(exclude))
+    prefix, include = (tuple(x[:-1]) for x in encode(["Der", "Katze"]))
+    assert (whole.prefix, whole.included, whole.forms) == (prefix, ("Katze",), ((include,),))
+    assert whole.excluded == ("x", "y z")
 
 
 def test_the_first_part_has_the_prefix_and_all_have_what_they_must_not_contain(
@@ -131,8 +133,8 @@ def test_the_first_part_has_the_prefix_and_all_have_what_they_must_not_contain(
 ) -> None:
     request = Request(LONG, prefix="Der", must_not_contain=("x",))
     parts = to_parts([request], tokenizers, 1, 20)[0]
-    assert [bool(part.constraints.prefix) for part in parts] == [True, False, False]
-    assert all(len(part.constraints.exclude) == 1 for part in parts)
+    assert [bool(part.prefix) for part in parts] == [True, False, False]
+    assert all(part.excluded == ("x",) for part in parts)
 
 
 def test_a_tag_stands_before_each_part_and_must_be_a_symbol() -> None:
@@ -151,3 +153,32 @@ def test_a_tag_stands_before_each_part_and_must_be_a_symbol() -> None:
 def test_a_tag_that_no_vocabulary_has_is_refused(tokenizers: Tokenizers) -> None:
     with pytest.raises(UserError, match=r"line 1: tag <2de>: .* it has none"):
         to_parts([Request("a", tag="<2de>")], tokenizers, 1, None)
+
+
+def test_a_tag_that_was_typed_stands_before_each_part() -> None:
+    lines = [f"<2de> {line}" for line in SENTENCES * 9]
+    config = TokenizerConfig(vocab_size=340, kind="bpe", user_symbols=["<2de>"])
+    both = train_tokenizer(lines, config, warn=lambda _: None)
+    typed, given = to_parts(
+        [Request(f"<2de> {LONG}"), Request(LONG, tag="<2de>")], Tokenizers(both, both), 1, 12
+    )
+    assert len(typed) == len(SENTENCES)
+    assert typed == given
+
+
+@pytest.mark.parametrize(
+    ("a", "gap", "b", "text"),
+    [
+        ("A dog.", "", "A cat.", "A dog. A cat."),
+        ("A dog.", "  ", "A cat.", "A dog.  A cat."),
+        ("一只狗。", " ", "一只猫。", "一只狗。一只猫。"),
+        ("개다.", "", "고양이다.", "개다. 고양이다."),
+        ("", "", "A cat.", "A cat."),
+    ],
+)
+def test_translations_are_joined_as_their_own_script_has_it(
+    a: str, gap: str, b: str, text: str
+) -> None:
+    parts = [Part([EOS], gap=gap), Part([EOS])]
+    found = [[Translation(x, -1.0, [EOS], [-1.0], True)] for x in (a, b)]
+    assert join(parts, found, ScoreFormula(1.0), sampled=False)[0].text == text

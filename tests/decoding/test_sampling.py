@@ -241,3 +241,14 @@ def test_nothing_to_sample_gives_nothing(make_model: Make) -> None:
 def test_options_that_cannot_be_are_refused(wrong: dict) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         SamplingOptions(**wrong)
+
+
+def test_many_samples_take_several_turns_and_are_the_same(
+    make_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, src = make_model(0, 20), batch(POOL[:3])
+    own = [Constraints(), Constraints((5,)), Constraints(exclude=((6,),))]
+    sampling = SamplingOptions(sample=7)
+    at_once = sample([model], src, SHORT, sampling, own)
+    monkeypatch.setattr("transformer.decoding.sampling.MOST_ROWS", 7)
+    assert texts(sample([model], src, SHORT, sampling, own)) == texts(at_once)

@@ -18,7 +18,9 @@ from transformer.decoding.sentences import split_sentences
         ["“Why?” she asked.", "(It is so.)", "‘No.’", "¿Qué?", "¡Sí!"],
         ["He said “Go!” and went.", "“Go.”", "Nobody went."],
         ["Привет.", "Как дела? хорошо."],
-        ["no capital follows. so it is one"],
+        ["No capital follows. so it is one"],
+        ["no capital at all.", "so it tells nothing.", "two of them, e.g. these"],
+        ["यह एक घर है।", "वह सोता है।"],
     ],
 )
 def test_sentences_end_where_people_say_they_do(sentences: list[str]) -> None:

@@ -24,6 +24,8 @@ from transformer.ids import BOS, EOS, PAD, UNK
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Tokenizer", "Tokenizers"]
 
 SPECIAL = {"<pad>": PAD, "<unk>": UNK, "<s>": BOS, "</s>": EOS}
+ALMOST_CERTAIN = 1e3
+"""Exponent at which sampling from the unigram lattice gives its best segmentation."""
 
 
 class Tokenizer:
@@ -92,6 +94,13 @@ class Tokenizer:
         sample = self._sampler(sampling)
         normalized = self._processor.normalize(valid_text(lines))
         return [[*sample(x, seed), EOS] for x, seed in zip(normalized, seeds, strict=True)]
+
+    def encode_inside(self, text: str) -> list[int]:
+        """Returns the ids of a text as it stands behind another sign, no space between and no end
+        of sentence after it: `,` instead of `▁,`.
+        """
+        inside = self._processor.normalize(valid_text([text]))[0].removeprefix(SPACE)
+        return self._sampler(0.0 if self._pieces.is_bpe else ALMOST_CERTAIN)(inside, 0)
 
     @cached_property
     def _sampler(self) -> Callable[[float], Callable[[str, int], list[int]]]:

@@ -43,6 +43,26 @@ def arrivals(items: Iterable[T], most: int) -> Iterator[list[T]]:
             waiting.get_nowait()
 
 
+def chunks(items: Iterable[T], num: int) -> Iterator[list[T]]:
+    """Yields lists of `num` items, the last of fewer, in order.
+
+    An error of the iterable is raised after the items before it.
+    """
+    chunk: list[T] = []
+    try:
+        for item in items:
+            chunk.append(item)
+            if len(chunk) == num:
+                yield chunk
+                chunk = []
+    except Exception:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
+
+
 def _read(items: Iterable[T], waiting: queue.Queue[T | _End], stopped: threading.Event) -> None:
     end = _End()
     try:

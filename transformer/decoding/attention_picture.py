@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,20 @@ from transformer.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+log = logging.getLogger("transformer")
+
+FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Noto Sans Devanagari",
+    "Arial Unicode MS",
+)
+"""Of scripts that matplotlib's own font lacks."""
 INCHES_PER_TOKEN = 0.28
 LEAST_INCHES, MOST_INCHES = 2.0, 12.0
 """Sides of a panel."""
@@ -36,6 +52,7 @@ def draw_attention(
             such a file.
     """
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
@@ -47,16 +64,28 @@ def draw_attention(
         raise UserError(f"head {head}: there are heads 1 to {num_heads}")
     heads = [head] if head is not None else list(range(1, num_heads + 1))
     wide, high = (_inches(len(tokens)) for tokens in (record.source, record.target))
-    figure = Figure(figsize=(2 * wide + high + 3, len(heads) * (max(wide, high) + 0.8)), dpi=100)
-    figure.set_layout_engine("constrained")
-    ratios = {"width_ratios": [wide, high, wide]}
-    rows = figure.subplots(len(heads), 3, squeeze=False, gridspec_kw=ratios)
-    for axes, number in zip(rows, heads, strict=True):
-        _draw_head(axes, chosen, number)
-    try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
+    with rc_context({"font.family": _fonts()}), warnings.catch_warnings(record=True) as caught:
+        figure = Figure((2 * wide + high + 3, len(heads) * (max(wide, high) + 0.8)), dpi=100)
+        figure.set_layout_engine("constrained")
+        ratios = {"width_ratios": [wide, high, wide]}
+        rows = figure.subplots(len(heads), 3, squeeze=False, gridspec_kw=ratios)
+        for axes, number in zip(rows, heads, strict=True):
+            _draw_head(axes, chosen, number)
+        try:
+            figure.savefig(path)
+        except ValueError as error:
+            raise UserError(f"{path}: {error}") from None
+    if any("missing from" in str(warning.message) for warning in caught):
+        log.warning("%s: no font here has all of its signs; .json has them", path)
+
+
+def _fonts() -> list[str]:
+    """Returns the default font, and behind it those of other scripts that are installed."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import fontManager
+
+    there = {font.name for font in fontManager.ttflist}
+    return [*rcParams["font.family"], *(name for name in FONTS if name in there)]
 
 
 def _draw_head(axes: Sequence[Axes], record: AttentionRecord, head: int) -> None:

@@ -38,18 +38,19 @@ class AttentionRecord:
     cross: dict[int, Tensor]
 
     def of_layer(self, layer: int | None) -> AttentionRecord:
-        """Returns the weights of one layer, counted from 1; None is the last of each stack.
+        """Returns the weights of one layer, counted from 1; of a stack that is not so deep its
+        last, and of each stack if layer is None.
 
         Raises:
-            UserError: encoder or decoder has no such layer.
+            UserError: neither encoder nor decoder has such a layer.
         """
+        deepest = max(max(getattr(self, kind)) for kind in KINDS)
+        if layer is not None and not 1 <= layer <= deepest:
+            raise UserError(f"layer {layer}: there are layers 1 to {deepest}")
         found: dict[str, Any] = {}
         for kind in KINDS:
             maps = getattr(self, kind)
-            chosen = layer or max(maps)
-            if chosen not in maps:
-                stack = "encoder" if kind == "encoder" else "decoder"
-                raise UserError(f"layer {layer}: the {stack} has layers 1 to {max(maps)}")
+            chosen = min(layer or deepest, max(maps))
             found[kind] = {chosen: maps[chosen]}
         return replace(self, **found)
 

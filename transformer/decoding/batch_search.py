@@ -14,8 +14,8 @@ from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.beams import Hypothesis
 from transformer.decoding.constraints import Constraints
 from transformer.decoding.ensemble import Decodes
-from transformer.decoding.exclusion import search_without
 from transformer.decoding.options import SearchOptions
+from transformer.decoding.part_search import search_parts
 from transformer.decoding.parts import Part
 from transformer.decoding.sampling import sample
 from transformer.decoding.sampling_options import SamplingOptions
@@ -67,18 +67,12 @@ def search_batch(
     def search(rows: Sequence[int], own: Sequence[Constraints]) -> list[list[Hypothesis]]:
         found: dict[int, list[Hypothesis]] = {}
         for asks in {task.parts[i].asks_for_text for i in rows}:
-            some = [
-                (i, x)
-                for i, x in zip(rows, own, strict=True)
-                if task.parts[i].asks_for_text == asks
-            ]
-            alike = [i for i, _ in some]
-            found |= zip(alike, search_alike(alike, [x for _, x in some]), strict=True)
-        return [found[i] for i in rows]
+            alike = [k for k, i in enumerate(rows) if task.parts[i].asks_for_text == asks]
+            results = search_alike([rows[k] for k in alike], [own[k] for k in alike])
+            found |= zip(alike, results, strict=True)
+        return [found[k] for k in range(len(rows))]
 
-    constraints = [part.constraints for part in task.parts]
-    excluded = [part.excluded for part in task.parts]
-    return search_without(search, constraints, excluded, target)
+    return search_parts(search, task.parts, target)
 
 
 def _search(

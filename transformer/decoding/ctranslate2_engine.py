@@ -14,7 +14,6 @@ import torch
 
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.beams import Hypothesis
-from transformer.decoding.constraints import Constraints
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import Part
 from transformer.decoding.scoring import score_pairs
@@ -72,9 +71,7 @@ class CTranslate2Engine:
                 )
         found: list[list[Hypothesis] | None] = [None] * len(parts)
         asked = [
-            i
-            for i, part in enumerate(parts)
-            if part.constraints == Constraints() and len(part.src) < NUM_POSITIONS
+            i for i, part in enumerate(parts) if part.is_free and len(part.src) < NUM_POSITIONS
         ]
         ids = self._translate([parts[i] for i in asked], options) if asked else []
         kept = [i for i, each in zip(asked, ids, strict=True) if each]

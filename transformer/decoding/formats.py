@@ -6,9 +6,11 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Protocol
 
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Tokenizers
+from transformer.decoding.parts import check_request
 from transformer.decoding.request import Request, read_requests
 from transformer.decoding.results import Translation
 
@@ -60,12 +62,12 @@ class JsonFormat:
     """Lines are objects of JSON with the names of `Request`; so is what is written.
 
     Attributes:
-        tokenizer: the target vocabulary.
+        tokenizers: the vocabularies.
         soft: whether alignments are written with all their weights too.
         waiting: the ids of requests that were read, but whose translations were not yet written.
     """
 
-    tokenizer: Tokenizer
+    tokenizers: Tokenizers
     soft: bool = False
     waiting: deque[object] = field(default_factory=deque)
 
@@ -73,15 +75,16 @@ class JsonFormat:
         """Yields the request of each line.
 
         Raises:
-            UserError: a line holds none.
+            UserError: a line holds none, or one that the vocabularies cannot meet.
         """
-        for request in read_requests(lines, name):
+        check = partial(check_request, tokenizers=self.tokenizers)
+        for request in read_requests(lines, name, check):
             self.waiting.append(request.id)
             yield request
 
     def write(self, found: Sequence[Translation]) -> str:
         """Returns one object: the first translation, and the others as its `alternatives`."""
-        best, *others = (t.to_json(self.tokenizer.pieces(t.ids), self.soft) for t in found)
+        best, *others = (t.to_json(self.tokenizers.target.pieces(t.ids), self.soft) for t in found)
         request_id = self.waiting.popleft()
         value = ({} if request_id is None else {"id": request_id}) | best
         if others:

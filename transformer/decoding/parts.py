@@ -12,12 +12,12 @@ from typing import Protocol
 
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.beams import Hypothesis
-from transformer.decoding.constraints import Constraints
 from transformer.decoding.formula import ScoreFormula
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.request import Request
 from transformer.decoding.results import NONE, Alignment, Translation
 from transformer.decoding.sentences import split_sentences
+from transformer.decoding.wording import is_unspaced, may_touch
 from transformer.errors import UserError
 from transformer.ids import UNK
 
@@ -28,13 +28,18 @@ class Part:
 
     Attributes:
         src: the source, its end of sentence last; that alone if it is blank.
-        constraints: what holds for its translation, as tokens.
+        prefix: tokens that its translation begins with.
+        included: texts that its translation contains.
+        forms: ways to say all of them, each as the tokens of each text; the tokens depend on what
+            stands before a text.
         excluded: texts that its translation does not contain.
         gap: the space between this part and the next one.
     """
 
     src: list[int]
-    constraints: Constraints
+    prefix: tuple[int, ...] = ()
+    included: tuple[str, ...] = ()
+    forms: tuple[tuple[tuple[int, ...], ...], ...] = ()
     excluded: tuple[str, ...] = ()
     gap: str = ""
 
@@ -46,7 +51,12 @@ class Part:
     @property
     def asks_for_text(self) -> bool:
         """Whether its translation must hold some text."""
-        return bool(self.constraints.prefix or self.constraints.include)
+        return bool(self.prefix or self.included)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be translated in any words."""
+        return not self.asks_for_text and not self.excluded
 
 
 class Engine(Protocol):
@@ -80,55 +90,74 @@ def to_parts(
     plain = tokenizers.source.encode([request.text.strip() for request in requests])
     found = []
     for number, (request, src) in enumerate(zip(requests, plain, strict=True), first):
-        if request.tag:
-            _check_tag(request.tag, tokenizers, number)
-        _check_texts(request, tokenizers, number)
+        try:
+            check_request(request, tokenizers)
+        except ValueError as error:
+            raise UserError(f"line {number:,}: {error}") from None
         whole = _part(request, src, tokenizers)
         if longest is None or len(whole.src) <= longest or request.must_contain:
             found.append([whole])
-            continue
-        parts = []
-        for i, (sentence, gap) in enumerate(split_sentences(request.text.strip())):
-            prefix = "" if i else request.prefix
-            one = replace(request, text=sentence, prefix=prefix)
-            src = tokenizers.source.encode([sentence])[0]
-            parts.append(replace(_part(one, src, tokenizers), gap=gap))
-        found.append(parts)
+        else:
+            found.append(_sentences(request, tokenizers))
     return found
 
 
-def _check_tag(tag: str, tokenizers: Tokenizers, number: int) -> None:
+def check_request(request: Request, tokenizers: Tokenizers) -> None:
+    """Checks what the vocabularies say of a line.
+
+    Raises:
+        ValueError: its tag is no symbol of the source vocabulary, or a text cannot be said.
+    """
     symbols = tokenizers.source.symbols
-    if tag not in symbols:
+    if request.tag and request.tag not in symbols:
         there = f"it has {', '.join(symbols)}" if symbols else "it has none"
-        raise UserError(
-            f"line {number:,}: tag {tag}: no symbol of the source vocabulary; {there}"
+        raise ValueError(
+            f"tag {request.tag}: no symbol of the source vocabulary; {there}"
             " (tokenizer.user_symbols)"
         )
-
-
-def _check_texts(request: Request, tokenizers: Tokenizers, number: int) -> None:
     for text in (*request.must_contain, *request.must_not_contain):
         if not _target_ids(text, tokenizers):
-            raise UserError(f"line {number:,}: {text!r} has no tokens: it cannot be looked for")
+            raise ValueError(f"{text!r} has no tokens: it cannot be looked for")
     for text in (request.prefix, *request.must_contain):
         if UNK in _target_ids(text, tokenizers):
-            raise UserError(
-                f"line {number:,}: {text!r} holds something that the target vocabulary cannot say"
+            raise ValueError(
+                f"{text!r} holds something that the target vocabulary cannot say"
                 " (tokenizer.byte_fallback)"
             )
+
+
+def _sentences(request: Request, tokenizers: Tokenizers) -> list[Part]:
+    """Returns each sentence of a line as a part; all have its tag, be it that it was typed."""
+    text, tag = request.text.strip(), request.tag
+    typed = next((x for x in tokenizers.source.symbols if text.startswith(x)), "")
+    if typed and not tag:
+        text, tag = text.removeprefix(typed).strip(), typed
+    parts = []
+    for i, (sentence, gap) in enumerate(split_sentences(text)):
+        prefix = "" if i else request.prefix
+        one = replace(request, text=sentence, prefix=prefix, tag=tag)
+        src = tokenizers.source.encode([sentence])[0]
+        parts.append(replace(_part(one, src, tokenizers), gap=gap))
+    return parts
 
 
 def _part(request: Request, src: list[int], tokenizers: Tokenizers) -> Part:
     """Returns a line as one part; `src` is its text without a tag."""
     if request.tag and len(src) > 1:
         src = tokenizers.source.encode([f"{request.tag} {request.text.strip()}"])[0]
-    constraints = Constraints(
-        _target_ids(request.prefix, tokenizers),
-        tuple(_target_ids(text, tokenizers) for text in request.must_contain),
-        tuple(_target_ids(text, tokenizers) for text in request.must_not_contain),
+    included = tuple(text.strip() for text in request.must_contain)
+    words = tuple(_target_ids(text, tokenizers) for text in included)
+    inside = tuple(
+        tuple(tokenizers.target.encode_inside(text)) if may_touch(text) else ids
+        for text, ids in zip(included, words, strict=True)
     )
-    return Part(src, constraints, request.must_not_contain)
+    return Part(
+        src,
+        _target_ids(request.prefix, tokenizers),
+        included,
+        (words,) if words == inside else (words, inside),
+        request.must_not_contain,
+    )
 
 
 def _target_ids(text: str, tokenizers: Tokenizers) -> tuple[int, ...]:
@@ -161,18 +190,26 @@ def join(
 
 
 def _concatenate(a: Translation, b: Translation, gap: str, formula: ScoreFormula) -> Translation:
+    alignment = _concatenate_alignments(a.alignment, b.alignment)
     if NONE.score in (a.score, b.score):
-        return NONE
+        return replace(NONE, alignment=alignment)
     log_probs = a.log_probs + b.log_probs
     score = formula.score(sum(log_probs), max(1, len(log_probs)))
     return Translation(
-        a.text + gap + b.text,
+        a.text + _gap(a.text, gap) + b.text,
         score,
         a.ids + b.ids,
         log_probs,
         a.finished and b.finished,
-        _concatenate_alignments(a.alignment, b.alignment),
+        alignment,
     )
+
+
+def _gap(before: str, gap: str) -> str:
+    """Returns the space behind a translation: what the source has, as its own script has it."""
+    if not before:
+        return gap
+    return "" if is_unspaced(before[-1]) else gap or " "
 
 
 def _concatenate_alignments(a: Alignment | None, b: Alignment | None) -> Alignment | None:

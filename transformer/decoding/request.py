@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
 from transformer.errors import UserError
@@ -35,19 +35,23 @@ KEYS = [field.name for field in fields(Request)]
 LISTS = ("must_contain", "must_not_contain")
 
 
-def read_requests(lines: Iterable[str], name: str) -> Iterator[Request]:
+def read_requests(
+    lines: Iterable[str], name: str, check: Callable[[Request], object] = lambda request: None
+) -> Iterator[Request]:
     """Yields the request that each line of JSON holds.
 
     Args:
         lines: one JSON object each, with the names of `Request` as keys.
         name: what errors call their origin.
+        check: raises `ValueError` if a request cannot be met.
 
     Raises:
         UserError: a line is no such object; it is named by its number, counted from 1.
     """
     for number, line in enumerate(lines, 1):
         try:
-            yield _request(_parsed(line))
+            request = _request(_parsed(line))
+            check(request)
         except json.JSONDecodeError as error:
             raise UserError(
                 f"{name}:{number}: not JSON: {error.msg} at character {error.pos + 1};"
@@ -55,6 +59,7 @@ def read_requests(lines: Iterable[str], name: str) -> Iterator[Request]:
             ) from None
         except ValueError as error:
             raise UserError(f"{name}:{number}: {error}") from None
+        yield request
 
 
 def _parsed(line: str) -> object:
@@ -74,7 +79,9 @@ def _parsed(line: str) -> object:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise ValueError(f"{half} is half of a surrogate pair, which is no character") from None
     except ValueError:
-        raise ValueError("a number is NaN, infinite or too long, which JSON does not have") from None
+        raise ValueError(
+            "a number is NaN, infinite or too long, which JSON does not have"
+        ) from None
     return value
 
 

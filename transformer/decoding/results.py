@@ -148,7 +148,7 @@ class Summary:
         """
         self.num_lines += 1
         self.num_split += len(lengths) > 1
-        if best is NONE:
+        if best.score == NONE.score:
             self.num_missing += 1
             self._warn(["no translation keeps to what was asked for"], warn)
         if not best.ids:

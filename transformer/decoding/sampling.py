@@ -27,6 +27,8 @@ from transformer.ids import BOS, EOS, PAD
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 """Steps of splitmix64: 2^64 / golden ratio, as a signed number."""
+MOST_ROWS = 1024
+"""Translations that are drawn at once; many samples of a line take several turns."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,29 @@ def sample(
     `top_p` make of them for the draws: forced scoring gives the same. A translation is not finished
     if it was cut at its limit, or where nothing was left that could be said.
     """
-    if not len(src):
-        return []
-    draws = _start(src, options, sampling, constraints)
+    found: list[list[Hypothesis]] = [[] for _ in src]
+    step = max(1, MOST_ROWS // max(1, len(src)))
+    for first in range(0, sampling.sample if len(src) else 0, step):
+        numbers = range(first, min(first + step, sampling.sample))
+        some = _sample(models, src, options, sampling, constraints, numbers)
+        for all_of_line, of_line in zip(found, some, strict=True):
+            all_of_line += of_line
+    return found
+
+
+def _sample(
+    models: Sequence[Decodes],
+    src: Tensor,
+    options: SearchOptions,
+    sampling: SamplingOptions,
+    constraints: Sequence[Constraints] | None,
+    numbers: range,
+) -> list[list[Hypothesis]]:
+    """Draws the samples of these numbers for each sentence."""
+    draws = _start(src, options, sampling.seed, constraints, numbers)
     num_draws = len(draws.places)
     states: list[Any] = [
-        model.start(src.repeat_interleave(sampling.sample, dim=0)) for model in models
+        model.start(src.repeat_interleave(len(numbers), dim=0)) for model in models
     ]
     if options.coverage_penalty:
         states = [state.watch() for state in states]
@@ -108,30 +127,29 @@ def sample(
             stay = (~ended).nonzero()[:, 0]
             draws, states = draws.select(stay), [state.select(stay) for state in states]
     every = [found[place] for place in range(num_draws)]
-    return [every[i : i + sampling.sample] for i in range(0, len(every), sampling.sample)]
+    return [every[i : i + len(numbers)] for i in range(0, len(every), len(numbers))]
 
 
 def _start(
     src: Tensor,
     options: SearchOptions,
-    sampling: SamplingOptions,
+    seed: int,
     constraints: Sequence[Constraints] | None,
+    numbers: range,
 ) -> Draws:
     """Returns the translations before their first token."""
     keys = []
     for row in src.tolist():
         ids = [token for token in row if token not in (PAD, EOS)]
-        keys += [_key(sampling.seed, ids, number) for number in range(sampling.sample)]
+        keys += [_key(seed, ids, number) for number in numbers]
     num_rows, device = len(keys), src.device
-    each = [
-        own for own in constraints or [Constraints()] * len(src) for _ in range(sampling.sample)
-    ]
+    each = [own for own in constraints or [Constraints()] * len(src) for _ in numbers]
     return Draws(
         torch.full((num_rows, 1), BOS, device=device),
         torch.zeros(num_rows, 0, device=device),
         torch.tensor(keys, device=device),
         torch.arange(num_rows, device=device),
-        Rules.start(src.repeat_interleave(sampling.sample, dim=0), options, each),
+        Rules.start(src.repeat_interleave(len(numbers), dim=0), options, each),
     )
 
 

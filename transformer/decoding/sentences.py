@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _END = re.compile(
-    r"""[.!?…]+ ["'”“’‘»«)\]]* (?P<gap>\s+) (?=["'“‘„«»(\[¿¡–—-]*(?P<next>\w))"""
+    r"""[.!?…؟۔।]+ ["'”“’‘»«)\]]* (?P<gap>\s+) (?=["'“‘„«»(\[¿¡–—-]*(?P<next>\w))"""
     r"""| [。！？]+ [」』”’）]* (?P<wide_gap>\s*) (?=\S)""",
     re.VERBOSE,
 )
@@ -27,14 +27,16 @@ def split_sentences(line: str) -> list[tuple[str, str]]:
 
     A sentence ends with a full stop, an exclamation or question mark, with closing quotation marks
     or brackets, before a space and a word that begins with no small letter; with a full stop, not
-    after an initial, a small number or a common abbreviation. Chinese and Japanese marks need no
-    space.
+    after an initial, a small number or a common abbreviation. A line that has no capital at all
+    tells nothing by them. Chinese and Japanese marks need no space.
     """
+    has_capitals = line != line.lower()
     found, start = [], 0
     for match in _END.finditer(line):
         gap = match["gap"] if match["gap"] is not None else match["wide_gap"]
         sentence = line[start : match.end() - len(gap)]
-        if (match["next"] or "").islower() or _ABBREVIATION.search(sentence):
+        is_small = has_capitals and (match["next"] or "").islower()
+        if is_small or _ABBREVIATION.search(sentence):
             continue
         found.append((sentence, gap))
         start = match.end()

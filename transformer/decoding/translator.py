@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from transformer.config import Config
 from transformer.data.batching import even_batches
 from transformer.data.tokenizer import Tokenizers
 from transformer.decoding.alignment import align_pairs
-from transformer.decoding.arrivals import arrivals
+from transformer.decoding.arrivals import arrivals, chunks
 from transformer.decoding.batch_search import Task, search_batch
 from transformer.decoding.beams import Hypothesis
 from transformer.decoding.loading import load_models
@@ -40,7 +39,6 @@ CHUNK_LINES = 4096
 """Lines of a stream that are sorted by length together."""
 FEW_LINES = 8
 """Lines that are not worth a process of their own."""
-T = TypeVar("T")
 
 
 @dataclass
@@ -169,7 +167,7 @@ class Translator:
             chunk_lines: lines that are taken together, and sorted by length; with `live` at most.
         """
         self.summary = Summary()
-        taken = arrivals(lines, chunk_lines) if live else _chunks(lines, chunk_lines)
+        taken = arrivals(lines, chunk_lines) if live else chunks(lines, chunk_lines)
         for chunk in taken:
             yield from self._translate(chunk, options or self.options)
 
@@ -262,9 +260,10 @@ class Translator:
     ) -> list[list[Translation]]:
         """Translates parts of lines in batches of like length."""
         num = self.sampling.sample if self.sampling else options.n_best
-        blank = replace(BLANK, alignment=Alignment((), (), 0)) if self.alignments else BLANK
+        nothing = Alignment((), (), 0) if self.alignments else None
+        blank, none = (replace(x, alignment=nothing) for x in (BLANK, NONE))
         results = [
-            [blank if part.is_blank and not part.asks_for_text else NONE] * num for part in parts
+            [blank if part.is_blank and not part.asks_for_text else none] * num for part in parts
         ]
         asked = [i for i, part in enumerate(parts) if not part.is_blank]
         lengths = np.array([len(parts[i].src) for i in asked], dtype=np.int64)
@@ -341,9 +340,3 @@ class Translator:
             return translations
         language = self.run_config.data.target_language if self.run_config is not None else ""
         return rank_by_utility(translations, self.utility, bool(self.sampling), language)
-
-
-def _chunks(lines: Iterable[T], num: int) -> Iterator[list[T]]:
-    iterator = iter(lines)
-    while chunk := list(islice(iterator, num)):
-        yield chunk
