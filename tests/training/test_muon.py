@@ -37,10 +37,11 @@ def test_an_orthogonalized_matrix_keeps_its_singular_vectors_and_loses_their_val
     torch.testing.assert_close(inner, torch.diag_embed(values), rtol=0, atol=1e-10)
 
 
-def test_its_updates_are_those_of_torchs_muon_up_to_bfloat16() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_its_updates_are_those_of_torchs_muon_up_to_bfloat16(dtype: torch.dtype) -> None:
     settings = {"weight_decay": 0.1, "momentum": 0.9}
     ours, theirs = ([p.requires_grad_() for p in matrices(0)] for _ in range(2))
-    mine = Muon(ours, **settings)
+    mine = Muon(ours, **settings, dtype=dtype)
     other = torch.optim.Muon(theirs, lr=0.02, adjust_lr_fn="match_rms_adamw", **settings)
     mine.param_groups[0]["lr"] = 0.02
     start = matrices(0)
@@ -69,6 +70,15 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
         assert all(torch.equal(p, x) for p, x in zip(weights, before, strict=True)) == is_bad
     now = [x["momentum_buffer"] for x in optimizer.state.values()]
     assert all(torch.equal(x, y) for x, y in zip(now, means, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_computes_in_the_precision_of_the_run(precision: str) -> None:
+    model = Transformer(ModelConfig(d_model=16, num_heads=4, d_ff=32), 20, 20)
+    config = TrainingConfig(optimizer="muon", precision=precision)  # type: ignore[arg-type]
+    _, muon = make_optimizers(model, config)
+    assert muon.dtype == getattr(torch, precision)  # type: ignore[attr-defined]
+    assert all(p.dtype == torch.float32 for p in model.parameters())
 
 
 def test_it_has_the_matrices_of_the_layers_and_adamw_all_else() -> None:
