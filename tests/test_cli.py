@@ -275,6 +275,24 @@ def test_the_score_of_a_translation_is_the_one_that_was_printed_with_it(
     )
 
 
+def test_scores_in_json_have_the_tokens_and_their_log_probabilities(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "src").write_text("a b ab\n\nc\n")
+    (tmp_path / "tgt").write_text("c d\n\n\n")
+    sides = ("--source", tmp_path / "src", "--target", tmp_path / "tgt")
+    plain = command("score", trained_run, *sides)
+    done = command("score", trained_run, *sides, "--format", "jsonl")
+    values = [json.loads(line) for line in done.lines]
+    assert [f"{value['score']:.4f}" for value in values] == plain.lines
+    target = Translator.load(trained_run).tokenizers.target
+    expected = [target.pieces(target.encode(["c d"])[0]), [], ["</s>"]]
+    assert [value["tokens"] for value in values] == expected
+    for value in values:
+        mean = sum(value["log_probs"]) / max(1, len(value["tokens"]))
+        assert value["score"] == pytest.approx(mean, abs=1e-6)
+
+
 def test_scoring_refuses_files_of_different_lengths_with_both_counts(
     trained_run: Path, command: Command, source: Path, tmp_path: Path
 ) -> None:

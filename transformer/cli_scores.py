@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +31,10 @@ def score(
     target: Annotated[Path, typer.Option(help="Their translations.")],
     search: dict[str, Any],
     output: Output = None,
+    format: Annotated[
+        Literal["text", "jsonl"],
+        typer.Option(help="jsonl: objects of JSON, with tokens and their log-probabilities."),
+    ] = "text",
     device: Device = "auto",
 ) -> None:
     """Print the score of each given translation, by the formula that search ranks by."""
@@ -41,8 +45,19 @@ def score(
     translator = Translator.load(*models, device=device, precision=search.pop("precision", None))
     options = configure_search(translator, search)
     with writing(output, source, target, *models) as out:
-        for value in translator.score(*read_pairs(source, target), options):
-            out.write(f"{value.score:.4f}\n")
+        sources, targets = read_pairs(source, target)
+        for line, found in zip(targets, translator.score(sources, targets, options), strict=True):
+            if format == "text":
+                out.write(f"{found.score:.4f}\n")
+                continue
+            target_tokenizer = translator.tokenizers.target
+            (ids,) = target_tokenizer.encode([line.strip()]) if found.log_probs else ((),)
+            value = {
+                "score": found.score,
+                "tokens": target_tokenizer.pieces(ids),
+                "log_probs": found.log_probs,
+            }
+            out.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
 @scores_app.command()
