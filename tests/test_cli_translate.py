@@ -115,14 +115,16 @@ def test_a_line_that_is_no_request_ends_the_command_after_those_before_it(
 ) -> None:
     path = tmp_path / "x.jsonl"
     translations = command("translate", trained_run, input=b"a b\nc d\n").lines
-    for wrong, message in (
-        ({"prefx": "c"}, "prefx: no such key; did you mean prefix?"),
-        ({"tag": "<2de>"}, "tag <2de>: no symbol of the source vocabulary; it has none"),
+    for wrong, message, options in (
+        ({"prefx": "c"}, "prefx: no such key; did you mean prefix?", ()),
+        ({"tag": "<2de>"}, "tag <2de>: no symbol of the source vocabulary; it has none", ()),
+        ({"must_contain": "c"}, "must_contain is for a search", ("--sample", 1)),
     ):
         path.write_bytes(jsonl({"text": "a b"}, {"text": "c d"}, {"text": "a b"} | wrong))
-        done = command("translate", trained_run, "--format", "jsonl", "--input", path)
+        done = command("translate", trained_run, "--format", "jsonl", "--input", path, *options)
         assert done.status == 1
-        assert [json.loads(line)["text"] for line in done.lines] == translations
+        assert len(done.lines) == 2
+        assert options or [json.loads(line)["text"] for line in done.lines] == translations
         assert f"{path}:3: {message}" in done.error
         assert "Traceback" not in done.error
 
@@ -271,9 +273,9 @@ def test_on_a_terminal_a_line_that_is_no_request_is_said_and_asked_again(
     translate = (sys.executable, "-m", "transformer", "translate", trained_run)
     with on_terminal(*translate, "--format", "jsonl") as (process, terminal):
         read_until(terminal, b"xx> ")
-        for line in (b"a b", b'{"text": "a", "tag": "<2de>", "id": 1}'):
+        for number, line in enumerate((b"a b", b'{"text": "a", "tag": "<2de>", "id": 1}'), 1):
             os.write(terminal, line + b"\n")
-            assert b"transformer: line:1: " in read_until(terminal, b"xx> ")
+            assert b"transformer: line:%d: " % number in read_until(terminal, b"xx> ")
         os.write(terminal, b'{"text": "a b ab", "id": 2}\n')
         shown = read_until(terminal, b"xx> ").decode().replace("\r", "").split("\n")
         (answer,) = [json.loads(line) for line in shown if "score" in line]

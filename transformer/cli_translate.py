@@ -95,7 +95,7 @@ def translate(
     with_scores = scores or (several and mbr is None)
     form: Format = TextFormat(with_scores, alignments, None if mbr is None else 1)
     if format == "jsonl":
-        form = JsonFormat(translator.tokenizers, soft=alignments == "soft")
+        form = JsonFormat(translator.tokenizers, alignments == "soft", bool(sampling))
     with writing(output, input, *models) as out:
         for found in _translate(translator, options, input, form):
             out.write(form.write(found))
@@ -128,9 +128,9 @@ def _ctranslate2(translator: Translator) -> Engine:
 
 def _asked(form: Format, language: str) -> Iterator[Request]:
     """Yields what a person asks for on the terminal; what is none is said, and asked again."""
-    for line in prompted(f"{language}> "):
+    for number, line in enumerate(prompted(f"{language}> "), 1):
         try:
-            yield from list(form.read([line], "line"))
+            yield from list(form.read([line], "line", number))
         except UserError as error:
             typer.echo(f"transformer: {error}", err=True)
 

@@ -60,9 +60,12 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         try:
             yield sys.stdout
+            sys.stdout.flush()
         except BrokenPipeError:  # whoever read it has gone, which is no fault
             raise
         except OSError as error:
+            if error.filename is not None:
+                raise
             raise UserError(f"standard output: {error.strerror}") from None
         return
     refuse_inputs(path, *inputs)

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from transformer.config import TokenizerConfig
 from transformer.data.tokenizer import Tokenizers
+from transformer.data.tokenizer_training import train_tokenizer
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.request import Request
 from transformer.decoding.sampling_options import SamplingOptions
@@ -18,6 +20,7 @@ from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 
 Recites = Callable[..., nn.Module]
+CORPUS = ["the old dog sleeps", "a small cat sees the red house", "who lives there"] * 9
 LINES = ["the old dog", "a small cat sees the house", "who lives there"]
 
 
@@ -70,10 +73,44 @@ def test_none_of_the_translations_holds_a_text_that_it_must_not(
     ]
 
 
-def test_a_text_of_the_prefix_may_stand_there(recites: Recites, tokenizers: Tokenizers) -> None:
-    steps = [{"▁dog": 2}, {"▁dog": 2, "▁the": 1}, {"</s>": 2}]
+def test_a_text_of_the_prefix_may_stand_there_and_only_there(
+    recites: Recites, tokenizers: Tokenizers
+) -> None:
     request = Request("x", prefix="dog", must_not_contain=("dog",))
+    steps = [{"▁dog": 2}, {"▁dog": 2, "▁the": 1}, {"</s>": 2}]
     assert speller(recites, tokenizers, steps).translate([request]) == ["dog the"]
+    steps = [{"▁dog": 2}, {"s": 2}, {"▁dog": 2, "▁the": 1}, {"</s>": 2}]
+    assert speller(recites, tokenizers, steps).translate([request]) == ["dogs the"]
+
+
+def test_texts_are_compared_as_the_vocabulary_writes_them(
+    copies: Callable[..., nn.Module], tokenizers: Tokenizers
+) -> None:
+    config = TokenizerConfig(vocab_size=320, kind="bpe", normalization="nmt_nfkc_cf")
+    folded = train_tokenizer(CORPUS, config, warn=lambda _: None)
+    model = copies(folded.vocab_size)
+    translator = Translator([model], Tokenizers(folded, folded))  # type: ignore[list-item]
+    asked = [
+        Request("The old DOG"),
+        Request("The old DOG", must_contain=("Old  dog", "\uff24og")),
+        Request("The old DOG", must_not_contain=("DOG",)),
+    ]
+    free, same, without = (each[0] for each in translator.translate_n_best(asked))
+    assert (free.text, same.ids) == ("the old dog", free.ids)
+    assert "dog" not in without.text.split()
+
+
+def test_translations_that_contain_a_text_in_other_tokens_stay_beside_forced_ones(
+    recites: Recites, tokenizers: Tokenizers
+) -> None:
+    steps = [{"▁": 2, "▁the": 1}, {"d": 2}, {"o": 2}, {"g": 2}, {"</s>": 2}]
+    translator = speller(recites, tokenizers, steps)
+    translator.options = SearchOptions(2, 2, 0.0, max_length=6)
+    free = translator.translate_n_best(["x"])[0]
+    assert [t.text for t in free] == ["dog", "thedog"]
+    kept = translator.translate_n_best([Request("x", must_contain=("dog",))])[0]
+    assert kept[0].ids == free[0].ids
+    assert all("dog" in t.text for t in kept)
 
 
 @pytest.mark.parametrize(

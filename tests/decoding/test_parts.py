@@ -159,11 +159,17 @@ def test_a_tag_that_was_typed_stands_before_each_part() -> None:
     lines = [f"<2de> {line}" for line in SENTENCES * 9]
     config = TokenizerConfig(vocab_size=340, kind="bpe", user_symbols=["<2de>"])
     both = train_tokenizer(lines, config, warn=lambda _: None)
+    vocabularies = Tokenizers(both, both)
     typed, given = to_parts(
-        [Request(f"<2de> {LONG}"), Request(LONG, tag="<2de>")], Tokenizers(both, both), 1, 12
+        [Request(f"<2de> {LONG}"), Request(LONG, tag="<2de>")], vocabularies, 1, 12, tags=["<2de>"]
     )
     assert len(typed) == len(SENTENCES)
     assert typed == given
+    (name, *others) = to_parts([Request(f"<2de> {LONG}")], vocabularies, 1, 12)[0]
+    symbol = both.encode(["<2de>"])[0][1]
+    assert both.pieces([symbol]) == ["<2de>"]
+    assert symbol in name.src
+    assert not any(symbol in part.src for part in others), "a symbol that is no tag is a word"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +178,7 @@ def test_a_tag_that_was_typed_stands_before_each_part() -> None:
         ("A dog.", "", "A cat.", "A dog. A cat."),
         ("A dog.", "  ", "A cat.", "A dog.  A cat."),
         ("一只狗。", " ", "一只猫。", "一只狗。一只猫。"),
+        ("他说：“走。”", "", "她走。", "他说：“走。”她走。"),
         ("개다.", "", "고양이다.", "개다. 고양이다."),
         ("", "", "A cat.", "A cat."),
     ],

@@ -19,7 +19,11 @@ from transformer.decoding.sentences import split_sentences
         ["He said “Go!” and went.", "“Go.”", "Nobody went."],
         ["Привет.", "Как дела? хорошо."],
         ["No capital follows. so it is one"],
-        ["no capital at all.", "so it tells nothing.", "two of them, e.g. these"],
+        [
+            "no capital at all.",
+            "so it tells nothing.",
+            "two of them, e.g. these, etc. and mr. smith",
+        ],
         ["यह एक घर है।", "वह सोता है।"],
     ],
 )

@@ -73,11 +73,23 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_it_computes_in_the_precision_of_the_run(precision: str) -> None:
+def test_it_computes_in_the_precision_of_the_run(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+
+    def watched(matrices: Tensor) -> Tensor:
+        seen.add(matrices.dtype)
+        return orthogonalize(matrices)
+
+    monkeypatch.setattr("transformer.training.muon.orthogonalize", watched)
     model = Transformer(ModelConfig(d_model=16, num_heads=4, d_ff=32), 20, 20)
     config = TrainingConfig(optimizer="muon", precision=precision)  # type: ignore[arg-type]
     _, muon = make_optimizers(model, config)
-    assert muon.dtype == getattr(torch, precision)  # type: ignore[attr-defined]
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    muon.step()
+    assert seen == {getattr(torch, precision)}
     assert all(p.dtype == torch.float32 for p in model.parameters())
 
 

@@ -95,6 +95,10 @@ class Tokenizer:
         normalized = self._processor.normalize(valid_text(lines))
         return [[*sample(x, seed), EOS] for x, seed in zip(normalized, seeds, strict=True)]
 
+    def normalized(self, text: str) -> str:
+        """Returns a text as the model reads and writes it, without space at its ends."""
+        return self._processor.normalize(valid_text([text]))[0].replace(SPACE, " ").strip()
+
     def encode_inside(self, text: str) -> list[int]:
         """Returns the ids of a text as it stands behind another sign, no space between and no end
         of sentence after it: `,` instead of `▁,`.

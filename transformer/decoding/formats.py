@@ -18,8 +18,10 @@ from transformer.decoding.results import Translation
 class Format(Protocol):
     """How lines are read and translations written."""
 
-    def read(self, lines: Iterable[str], name: str) -> Iterator[Request]:
-        """Yields what each line asks for; `name` is what errors call their origin."""
+    def read(self, lines: Iterable[str], name: str, first: int = 1) -> Iterator[Request]:
+        """Yields what each line asks for; `name` is what errors call their origin,
+        `first` the number of the first line.
+        """
 
     def write(self, found: Sequence[Translation]) -> str:
         """Returns the translations of the next line, with a line feed after each of theirs."""
@@ -39,7 +41,7 @@ class TextFormat:
     alignments: Literal["hard", "soft"] | None = None
     most: int | None = None
 
-    def read(self, lines: Iterable[str], name: str) -> Iterator[Request]:
+    def read(self, lines: Iterable[str], name: str, first: int = 1) -> Iterator[Request]:
         """Yields each line as it is."""
         return map(Request, lines)
 
@@ -64,21 +66,23 @@ class JsonFormat:
     Attributes:
         tokenizers: the vocabularies.
         soft: whether alignments are written with all their weights too.
+        sampled: whether translations are drawn, not searched for.
         waiting: the ids of requests that were read, but whose translations were not yet written.
     """
 
     tokenizers: Tokenizers
     soft: bool = False
+    sampled: bool = False
     waiting: deque[object] = field(default_factory=deque)
 
-    def read(self, lines: Iterable[str], name: str) -> Iterator[Request]:
+    def read(self, lines: Iterable[str], name: str, first: int = 1) -> Iterator[Request]:
         """Yields the request of each line.
 
         Raises:
             UserError: a line holds none, or one that the vocabularies cannot meet.
         """
-        check = partial(check_request, tokenizers=self.tokenizers)
-        for request in read_requests(lines, name, check):
+        check = partial(check_request, tokenizers=self.tokenizers, sampled=self.sampled)
+        for request in read_requests(lines, name, first, check):
             self.waiting.append(request.id)
             yield request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.beams import Hypothesis
 from transformer.decoding.constraints import Constraints
 from transformer.decoding.parts import Part
-from transformer.decoding.wording import contains, occurrences
+from transformer.decoding.wording import contains
 
 MOST_SEARCHES = 20
 """After so many, translations that still contain what they must not are left out."""
@@ -24,30 +25,31 @@ def search_parts(
 
     Nothing is forced upon translations that are as they should be of themselves. Where one does not
     contain a text, the part is searched again for translations that say its tokens: as a word of
-    its own and, if it may touch what stands before it, without a space; the better of both counts.
+    its own and, if it may touch what stands before it, without a space. The best of all that
+    contain the text are given.
 
     Args:
         search: takes the numbers of parts, and the constraints of each.
         parts: whose translations are sought.
         tokenizer: of the target.
     """
+    numbers = range(len(parts))
     free = [Constraints(part.prefix) for part in parts]
-    found = _search_without(search, range(len(parts)), free, parts, tokenizer)
-    lacking = [
-        i
-        for i, (part, each) in enumerate(zip(parts, found, strict=True))
-        if part.included and not (each and all(_includes(h, part, tokenizer) for h in each))
-    ]
-    tries = [(i, form) for i in lacking for form in parts[i].forms]
-    numbers = [i for i, _ in tries]
-    forced = [Constraints(parts[i].prefix, include=form) for i, form in tries]
-    for i in lacking:
-        found[i] = []
-    for i, each in zip(
-        numbers, _search_without(search, numbers, forced, parts, tokenizer), strict=True
-    ):
-        if each and (not found[i] or each[0].score > found[i][0].score):
-            found[i] = each
+    found = _search_without(search, numbers, free, parts, tokenizer)
+    lacking = []
+    for i, part in enumerate(parts):
+        good = [h for h in found[i] if _includes(h, part, tokenizer)]
+        if not good or len(good) < len(found[i]):
+            found[i] = good
+            lacking += [i] * bool(part.included)
+    for form in range(max((len(parts[i].forms) for i in lacking), default=0)):
+        rows = [i for i in lacking if form < len(parts[i].forms)]
+        own = [Constraints(parts[i].prefix, include=parts[i].forms[form]) for i in rows]
+        forced = _search_without(search, rows, own, parts, tokenizer)
+        for i, hypotheses in zip(rows, forced, strict=True):
+            every = {tuple(h.ids): h for h in (*found[i], *hypotheses)}
+            most = max(len(found[i]), len(hypotheses))
+            found[i] = heapq.nlargest(most, every.values(), key=lambda h: h.score)
     return found
 
 
@@ -111,15 +113,14 @@ def _sayings(
     start, whole = len(own.prefix), list(ids[:-1])
     given = tokenizer.decode([whole[:start]])[0] if start else ""
     found = []
-    for text in (x.strip() for x in texts):
-        allowed = occurrences(given, text)
-
-        def says_it(ids: list[int], text: str = text, allowed: int = allowed) -> bool:
-            return occurrences(tokenizer.decode([ids])[0], text) > allowed
-
-        if not says_it(whole):
+    for text in texts:
+        if not contains(tokenizer.decode([whole])[0], text, len(given)):
             continue
-        last = next(i for i in range(len(whole) + 1) if says_it(whole[:i]))
+        last = next(
+            i
+            for i in range(start, len(whole) + 1)
+            if contains(tokenizer.decode([whole[:i]])[0], text, len(given))
+        )
         first = next(
             i for i in range(last, -1, -1) if contains(tokenizer.decode([whole[i:last]])[0], text)
         )

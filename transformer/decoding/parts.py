@@ -5,7 +5,7 @@ it may be each sentence.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
@@ -71,7 +71,12 @@ class Engine(Protocol):
 
 
 def to_parts(
-    requests: Sequence[Request], tokenizers: Tokenizers, first: int, longest: int | None
+    requests: Sequence[Request],
+    tokenizers: Tokenizers,
+    first: int,
+    longest: int | None,
+    sampled: bool = False,
+    tags: Collection[str] = (),
 ) -> list[list[Part]]:
     """Returns the parts of each line.
 
@@ -82,32 +87,36 @@ def to_parts(
         longest: most source tokens of a part; a line of more is split at its sentence ends, unless
             its translation must contain something, which might belong to any of them. None = lines
             are not split.
+        sampled: whether translations are drawn, not searched for.
+        tags: what a line may begin with that holds for each of its sentences.
 
     Raises:
-        UserError: a tag is no symbol of the source vocabulary, or a text cannot be said; the line
-            is named by its number.
+        UserError: a request cannot be met; the line is named by its number.
     """
     plain = tokenizers.source.encode([request.text.strip() for request in requests])
     found = []
     for number, (request, src) in enumerate(zip(requests, plain, strict=True), first):
         try:
-            check_request(request, tokenizers)
+            check_request(request, tokenizers, sampled)
         except ValueError as error:
             raise UserError(f"line {number:,}: {error}") from None
         whole = _part(request, src, tokenizers)
         if longest is None or len(whole.src) <= longest or request.must_contain:
             found.append([whole])
         else:
-            found.append(_sentences(request, tokenizers))
+            found.append(_sentences(request, tokenizers, tags))
     return found
 
 
-def check_request(request: Request, tokenizers: Tokenizers) -> None:
-    """Checks what the vocabularies say of a line.
+def check_request(request: Request, tokenizers: Tokenizers, sampled: bool = False) -> None:
+    """Checks whether a request can be met.
 
     Raises:
-        ValueError: its tag is no symbol of the source vocabulary, or a text cannot be said.
+        ValueError: its tag is no symbol of the source vocabulary, a text cannot be said, or samples
+            must contain one.
     """
+    if sampled and request.must_contain:
+        raise ValueError("must_contain is for a search, not for samples")
     symbols = tokenizers.source.symbols
     if request.tag and request.tag not in symbols:
         there = f"it has {', '.join(symbols)}" if symbols else "it has none"
@@ -126,10 +135,10 @@ def check_request(request: Request, tokenizers: Tokenizers) -> None:
             )
 
 
-def _sentences(request: Request, tokenizers: Tokenizers) -> list[Part]:
+def _sentences(request: Request, tokenizers: Tokenizers, tags: Collection[str]) -> list[Part]:
     """Returns each sentence of a line as a part; all have its tag, be it that it was typed."""
     text, tag = request.text.strip(), request.tag
-    typed = next((x for x in tokenizers.source.symbols if text.startswith(x)), "")
+    typed = next((x for x in tags if text.startswith(f"{x} ")), "")
     if typed and not tag:
         text, tag = text.removeprefix(typed).strip(), typed
     parts = []
@@ -145,10 +154,13 @@ def _part(request: Request, src: list[int], tokenizers: Tokenizers) -> Part:
     """Returns a line as one part; `src` is its text without a tag."""
     if request.tag and len(src) > 1:
         src = tokenizers.source.encode([f"{request.tag} {request.text.strip()}"])[0]
-    included = tuple(text.strip() for text in request.must_contain)
+    target = tokenizers.target
+    included, excluded = (
+        tuple(map(target.normalized, x)) for x in (request.must_contain, request.must_not_contain)
+    )
     words = tuple(_target_ids(text, tokenizers) for text in included)
     inside = tuple(
-        tuple(tokenizers.target.encode_inside(text)) if may_touch(text) else ids
+        tuple(target.encode_inside(text)) if may_touch(text) else ids
         for text, ids in zip(included, words, strict=True)
     )
     return Part(
@@ -156,7 +168,7 @@ def _part(request: Request, src: list[int], tokenizers: Tokenizers) -> Part:
         _target_ids(request.prefix, tokenizers),
         included,
         (words,) if words == inside else (words, inside),
-        request.must_not_contain,
+        excluded,
     )
 
 
@@ -192,7 +204,7 @@ def join(
 def _concatenate(a: Translation, b: Translation, gap: str, formula: ScoreFormula) -> Translation:
     alignment = _concatenate_alignments(a.alignment, b.alignment)
     if NONE.score in (a.score, b.score):
-        return replace(NONE, alignment=alignment)
+        return replace(NONE, alignment=alignment and Alignment((), (), 0))
     log_probs = a.log_probs + b.log_probs
     score = formula.score(sum(log_probs), max(1, len(log_probs)))
     return Translation(
@@ -209,7 +221,7 @@ def _gap(before: str, gap: str) -> str:
     """Returns the space behind a translation: what the source has, as its own script has it."""
     if not before:
         return gap
-    return "" if is_unspaced(before[-1]) else gap or " "
+    return "" if any(map(is_unspaced, before[-3:])) else gap or " "  # `。”` is an end too
 
 
 def _concatenate_alignments(a: Alignment | None, b: Alignment | None) -> Alignment | None:

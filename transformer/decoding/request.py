@@ -36,19 +36,23 @@ LISTS = ("must_contain", "must_not_contain")
 
 
 def read_requests(
-    lines: Iterable[str], name: str, check: Callable[[Request], object] = lambda request: None
+    lines: Iterable[str],
+    name: str,
+    first: int = 1,
+    check: Callable[[Request], object] = lambda request: None,
 ) -> Iterator[Request]:
     """Yields the request that each line of JSON holds.
 
     Args:
         lines: one JSON object each, with the names of `Request` as keys.
         name: what errors call their origin.
+        first: number of the first line.
         check: raises `ValueError` if a request cannot be met.
 
     Raises:
-        UserError: a line is no such object; it is named by its number, counted from 1.
+        UserError: a line is no such object; it is named by its number.
     """
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first):
         try:
             request = _request(_parsed(line))
             check(request)

@@ -14,10 +14,10 @@ _ABBREVIATION = re.compile(
     (?: ^ | [\s("'„“] )
     (?: [^\W\d_] | (?: [^\W\d_]\. )+ [^\W\d_] | \d{1,3}      # of J. Smith, z.B., am 3. Mai
       | Mr | Mrs | Ms | Dr | Prof | St | Jr | Sr | vs | No | Nr | Mt | Fig
-      | Hr | Fr | bzw | ca | vgl | evtl | Mme | Mlle | Sra? | Dra
+      | Hr | Fr | bzw | usw | etc | ca | vgl | approx | evtl | Mme | Mlle | Sra? | Dra
     ) \. $
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.IGNORECASE,
 )
 
 

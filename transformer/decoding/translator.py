@@ -237,23 +237,26 @@ class Translator:
         started_at = time.perf_counter()
         requests = [Request(line) if isinstance(line, str) else line for line in lines]
         first = self.summary.num_lines + 1
-        for number, request in enumerate(requests if self.sampling else [], first):
-            if request.must_contain:
-                raise UserError(f"line {number:,}: must_contain is for a search, not for samples")
         longest = self.run_config.data.max_length if self.run_config is not None else None
         most = longest if self.split_sentences else None
-        parts = to_parts(requests, self.tokenizers, first, most)
+        sampled = self.sampling is not None
+        parts = to_parts(requests, self.tokenizers, first, most, sampled, self._tags)
         found = iter(self._translate_parts([part for line in parts for part in line], options))
         results = []
         for line in parts:
-            translations = join(
-                line, list(islice(found, len(line))), options.formula, bool(self.sampling)
-            )
+            translations = join(line, list(islice(found, len(line))), options.formula, sampled)
             results.append(self._ranked(translations))
             lengths = [len(part.src) for part in line]
             self.summary.count(lengths, results[-1][0], longest, self.warn)
         self.summary.seconds += time.perf_counter() - started_at
         return results
+
+    @property
+    def _tags(self) -> list[str]:
+        """What lines of training begin with, to tell directions apart."""
+        if self.run_config is None:
+            return []
+        return [x.tag for x in self.run_config.data.corpora.values() if x.tag]
 
     def _translate_parts(
         self, parts: Sequence[Part], options: SearchOptions

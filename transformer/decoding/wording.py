@@ -13,20 +13,21 @@ def is_unspaced(letter: str) -> bool:
     return UNSPACED.match(letter) is not None
 
 
-def occurrences(text: str, wanted: str) -> int:
-    """Counts how often a text contains another one as whole words; in Chinese, Japanese and Korean
+def contains(text: str, wanted: str, behind: int = 0) -> bool:
+    """Tells whether a text contains another one as whole words; in Chinese, Japanese and Korean
     anywhere, since words do not stand alone there.
+
+    Args:
+        text: where to look.
+        wanted: what for.
+        behind: only what ends behind so many characters counts.
     """
     if any(ord(letter) >= 0x2E80 for letter in wanted):
-        return text.count(wanted)
+        return text.find(wanted, max(0, behind - len(wanted) + 1)) >= 0
     before, after = (r"(?<!\w)", r"(?!\w)")  # but punctuation may touch a word
     before, after = before * _is_word(wanted[0]), after * _is_word(wanted[-1])
-    return len(re.findall(before + re.escape(wanted) + after, text))
-
-
-def contains(text: str, wanted: str) -> bool:
-    """Tells whether a text contains another one as whole words."""
-    return occurrences(text, wanted) > 0
+    found = re.finditer(before + re.escape(wanted) + after, text)
+    return any(match.end() > behind for match in found)
 
 
 def may_touch(text: str) -> bool:
