@@ -21,7 +21,6 @@ from transformer.data.batching import even_batches, micro_batches, pad
 from transformer.data.lines import open_lines
 from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.batch_search import Task, search_batch
-from transformer.decoding.constraints import Constraints
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.parts import Part
 from transformer.decoding.processes import Processes, num_processes
@@ -145,10 +144,7 @@ class _Ours:
         chosen = SearchOptions(**{**vars(options), "beam_size": self.beam_size})
         lengths = np.array([len(ids) for ids in sentences])
         batches = even_batches(lengths, self.batch_tokens, self.num)
-        tasks = [
-            Task([Part(sentences[i].tolist(), Constraints()) for i in batch], chosen)
-            for batch in batches
-        ]
+        tasks = [Task([Part(sentences[i].tolist()) for i in batch], chosen) for batch in batches]
         answers = map(self.search, tasks) if self.running is None else self.running.map(tasks)
         ids: dict[int, list[int]] = {}
         for batch, hypotheses in zip(batches, answers, strict=True):
