@@ -1,6 +1,7 @@
 """Trains a model on its data and on translations of its data (data diversification, Nguyen et al.
 2020, of one round): a teacher of each direction translates its side of the training pairs, and the
-model learns from (source, target), (source, translation) and (translation, target).
+model learns from (source, target), (source, translation) and (translation, target); with
+--n-best N from the N best translations of each, and from its data as often.
 
     python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
 
@@ -47,12 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="begin with the weights and vocabulary of the teacher of the same direction",
     )
+    parser.add_argument(
+        "--n-best", type=int, default=1, metavar="N", help="translations of each text (%(default)s)"
+    )
     chosen = parser.parse_intermixed_args(arguments)
     log_to_console()
     try:
         config = load_config(chosen.config, chosen.settings)
         teacher = load_config(chosen.config, [*chosen.settings, *chosen.teacher])
-        diversify(config, teacher, chosen.from_teacher)
+        diversify(config, teacher, chosen.from_teacher, chosen.n_best)
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
@@ -68,13 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def diversify(config: Config, teacher: Config, from_teacher: bool) -> None:
+def diversify(config: Config, teacher: Config, from_teacher: bool, n_best: int = 1) -> None:
     """Trains both teachers, translates, and trains the model.
 
     Args:
         config: of the model.
         teacher: of the teachers; its run_dir is not used.
         from_teacher: whether the model begins with the weights of the teacher of its direction.
+        n_best: translations of each text.
 
     Raises:
         UserError: a configuration, the data or a run is not right.
@@ -82,10 +87,15 @@ def diversify(config: Config, teacher: Config, from_teacher: bool) -> None:
     """
     if any(corpus.tag for corpus in config.data.train):
         raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
+    if not 1 <= n_best <= teacher.decoding.beam_size:
+        raise UserError(
+            f"--n-best {n_best}: a beam of {teacher.decoding.beam_size} finds 1 to"
+            f" {teacher.decoding.beam_size} (--teacher decoding.beam_size)"
+        )
     home = Path(f"{config.run_dir}-teachers")
     files = [home / "forward.jsonl", home / "backward.jsonl"]
     extra = [corpus_of(path) for path in files]
-    data = config.data.model_copy(update={"train": [*config.data.train, *extra]})
+    data = config.data.model_copy(update={"train": [*config.data.train * n_best, *extra]})
     changes: dict[str, Any] = {"data": data}
     if from_teacher:
         changes["init_from"] = str(home / "forward")
@@ -100,7 +110,7 @@ def diversify(config: Config, teacher: Config, from_teacher: bool) -> None:
     ):
         run_dir = str(home / path.stem)
         train(direction.model_copy(update={"run_dir": run_dir}), resume=True)
-        translate(run_dir, [pair[own] for pair in pairs], own, path)
+        translate(run_dir, [pair[own] for pair in pairs], own, path, n_best)
         if saved and min(x.stat().st_mtime_ns for _, x in saved) < path.stat().st_mtime_ns:
             raise UserError(
                 f"{model.run_dir} has learned from older translations than {path}; delete it, or"
@@ -139,24 +149,33 @@ def reversed_config(config: Config, home: Path) -> Config:
     return config.model_copy(update={"data": data, "tokenizer": tokenizer})
 
 
-def translate(run_dir: str, texts: Sequence[str], own: int, path: Path) -> None:
+def translate(run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: int) -> None:
     """Writes pairs of texts and what a run's model makes of them, unless they are there already.
+
+    Each text has as many pairs; where fewer translations were found, the best stands for the rest.
 
     Args:
         run_dir: of the model.
         texts: what it translates.
         own: 0 if the texts are the sources of the pairs, 1 if they are the targets.
         path: of the pairs.
+        n_best: translations of each text.
     """
     learned_at = find_checkpoint(run_dir).stat().st_mtime_ns
     is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
-    if is_newer and [pair[own] for pair in read_pairs(path)] == list(texts):
+    expected = [text for text in texts for _ in range(n_best)]
+    if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
         return
     log.info("%s translates %s sentences", run_dir, f"{len(texts):,}")
     translator = Translator.load(run_dir)
-    options = configure_search(translator, {})
-    made = (each[0].text for each in translator.translate_stream(texts, options))
-    write_pairs(path, (pair[:: 1 - 2 * own] for pair in zip(texts, made, strict=True)))
+    options = configure_search(translator, {"n_best": n_best})
+    found = translator.translate_stream(texts, options)
+    made = (
+        (text, (each.text if each.ids else best[0].text))
+        for text, best in zip(texts, found, strict=True)
+        for each in best
+    )
+    write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:

@@ -223,7 +223,7 @@ REQUESTS = st.lists(
 def test_any_request_in_json_is_answered_in_json_or_refused_with_the_number_of_its_line(
     translator: Translator, data: bytes
 ) -> None:
-    form = JsonFormat(translator.tokenizers.target)
+    form = JsonFormat(translator.tokenizers)
     lines = form.read(read_lines(io.BytesIO(data), "a stream"), "a stream")
     try:
         answers = [form.write(found) for found in translator.translate_stream(lines)]

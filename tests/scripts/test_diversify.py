@@ -6,13 +6,14 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_task import SETTINGS
 
-from transformer import Translator
+from transformer import SearchOptions, Translator
 from transformer.config_file import load_config
 from transformer.training import trainer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
@@ -63,6 +64,25 @@ def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     assert diversify(*TEACHER, "--from-teacher") == 0
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+
+
+def test_of_each_text_it_takes_the_best_translations_and_its_data_as_often(
+    diversify: Diversify, corpus_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diversify(*TEACHER, "--n-best", "99") == 1
+    assert "--n-best 99: a beam of 5 finds 1 to 5" in capsys.readouterr().err
+    assert diversify(*TEACHER, "--n-best", "3") == 0
+    home = tmp_path / "run-teachers"
+    texts = (corpus_folder / "train.xx").read_text().splitlines()
+    pairs = rows(home / "forward.jsonl")
+    assert [source for source, _ in pairs] == [text for text in texts for _ in range(3)]
+    options = SearchOptions(5, 3, max_length=5, max_length_ratio=1.0)
+    translator = Translator.load(home / "forward", device="cpu")
+    assert options == replace(translator.options, n_best=3)
+    found = translator.translate_n_best(texts, options)
+    assert [target for _, target in pairs] == [t.text for each in found for t in each]
+    config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
+    assert [corpus.source for corpus in config.data.train[:-2]] == [f"{corpus_folder}/train.xx"] * 3
 
 
 def test_stopped_in_a_teacher_it_goes_on_there(

@@ -37,11 +37,11 @@ def search_parts(
     free = [Constraints(part.prefix) for part in parts]
     found = _search_without(search, numbers, free, parts, tokenizer)
     lacking = []
-    for i, part in enumerate(parts):
-        good = [h for h in found[i] if _includes(h, part, tokenizer)]
+    for i in (i for i, part in enumerate(parts) if part.included):
+        good = [h for h in found[i] if _includes(h, parts[i], tokenizer)]
         if not good or len(good) < len(found[i]):
             found[i] = good
-            lacking += [i] * bool(part.included)
+            lacking.append(i)
     for form in range(max((len(parts[i].forms) for i in lacking), default=0)):
         rows = [i for i in lacking if form < len(parts[i].forms)]
         own = [Constraints(parts[i].prefix, include=parts[i].forms[form]) for i in rows]
