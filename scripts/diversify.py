@@ -176,6 +176,8 @@ def translate(run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: 
         for each in best
     )
     write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
+    for line in translator.summary.lines():
+        log.info(line)
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:

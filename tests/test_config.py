@@ -85,7 +85,7 @@ def test_betas_are_two_probabilities_below_one(value: object) -> None:
         (
             TrainingConfig,
             {"schedule": "warmup_stable_decay", "max_steps": 100, "warmup_steps": 81},
-            "warmup_steps and descent take 101",
+            "warmup_steps and the final descent take 101",
         ),
         (
             TrainingConfig,

@@ -158,7 +158,8 @@ class TrainingConfig(Section):
         descent = self.descent if self.schedule == "warmup_stable_decay" else 0
         if (least := self.warmup_steps + descent) > self.max_steps:
             raise ValueError(
-                f"max_steps {self.max_steps} is too few: warmup_steps and descent take {least}"
+                f"max_steps {self.max_steps} is too few: warmup_steps and the final descent take"
+                f" {least}; lower training.warmup_steps, or raise max_steps"
             )
         peak, end = self.learning_rate, self.min_learning_rate
         if peak != "paper" and end > peak:
