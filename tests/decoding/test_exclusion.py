@@ -131,6 +131,17 @@ def test_a_text_is_contained_as_whole_words(text: str, wanted: str, is_there: bo
     assert contains(text, wanted) is is_there
 
 
+@pytest.mark.parametrize("field", ["must_contain", "must_not_contain"])
+def test_a_text_that_is_only_space_to_the_vocabulary_is_refused_by_line(
+    make_model: Callable[..., Transformer], tokenizers: Tokenizers, field: str
+) -> None:
+    """U+2581 is SentencePiece's space."""
+    model = make_model(0, tokenizers.source.vocab_size, double=False)
+    requests = ["a", Request("b", **{field: ("\u2581",)})]  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"line 2: '\u2581' has no tokens"):
+        Translator([model], tokenizers).translate(requests)
+
+
 @pytest.mark.parametrize("field", ["prefix", "must_contain"])
 def test_what_the_vocabulary_cannot_say_is_refused_by_line(
     make_model: Callable[..., Transformer], bare_tokenizers: Tokenizers, field: str

@@ -39,7 +39,7 @@ def search_parts(
     lacking = []
     for i in (i for i, part in enumerate(parts) if part.included):
         good = [h for h in found[i] if _includes(h, parts[i], tokenizer)]
-        if not good or len(good) < len(found[i]):
+        if len(good) < max(1, len(found[i])):
             found[i] = good
             lacking.append(i)
     for form in range(max((len(parts[i].forms) for i in lacking), default=0)):

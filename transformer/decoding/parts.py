@@ -125,7 +125,7 @@ def check_request(request: Request, tokenizers: Tokenizers, sampled: bool = Fals
             " (tokenizer.user_symbols)"
         )
     for text in (*request.must_contain, *request.must_not_contain):
-        if not _target_ids(text, tokenizers):
+        if not tokenizers.target.normalized(text):
             raise ValueError(f"{text!r} has no tokens: it cannot be looked for")
     for text in (request.prefix, *request.must_contain):
         if UNK in _target_ids(text, tokenizers):
