@@ -6,7 +6,10 @@ model learns from (source, target), (source, translation) and (translation, targ
     python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
 
 The run is that of CONFIG.yaml; teachers and translations are in a folder beside it,
-RUN_DIR-teachers. What is finished is not done again, and what was interrupted goes on.
+RUN_DIR-teachers. What is finished is not done again, and what was interrupted goes on. It uses
+several processes if torchrun starts them:
+
+    torchrun --nproc-per-node=2 scripts/diversify.py configs/small_data.yaml
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
 from transformer.errors import InterruptedRun, UserError
 from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
+from transformer.training.distributed import start_ranks
 from transformer.training.logger import log, log_to_console
 from transformer.training.run import train
 
@@ -103,14 +107,17 @@ def diversify(config: Config, teacher: Config, from_teacher: bool, n_best: int =
     saved = list_checkpoints(Path(model.run_dir))
     if saved and read_checkpoint(saved[-1][1]).config.data.train[-2:] != extra:
         raise UserError(f"{model.run_dir}: holds a run without translations; name another run_dir")
-    home.mkdir(parents=True, exist_ok=True)
-    pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
-    for own, (path, direction) in enumerate(
-        zip(files, (teacher, reversed_config(teacher, home)), strict=True)
-    ):
+    device = config.training.device
+    with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
+        home.mkdir(parents=True, exist_ok=True)
+        pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
+        directions = [teacher, reversed_config(teacher, home)]
+    for own, (path, direction) in enumerate(zip(files, directions, strict=True)):
         run_dir = str(home / path.stem)
         train(direction.model_copy(update={"run_dir": run_dir}), resume=True)
-        translate(run_dir, [pair[own] for pair in pairs], own, path, n_best)
+        texts = [pair[own] for pair in pairs]
+        with start_ranks(device) as ranks, ranks.first_alone():
+            translate(run_dir, texts, own, path, n_best, processes=ranks.size)
         if saved and min(x.stat().st_mtime_ns for _, x in saved) < path.stat().st_mtime_ns:
             raise UserError(
                 f"{model.run_dir} has learned from older translations than {path}; delete it, or"
@@ -149,7 +156,9 @@ def reversed_config(config: Config, home: Path) -> Config:
     return config.model_copy(update={"data": data, "tokenizer": tokenizer})
 
 
-def translate(run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: int) -> None:
+def translate(
+    run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: int, processes: int
+) -> None:
     """Writes pairs of texts and what a run's model makes of them, unless they are there already.
 
     Each text has as many pairs; where fewer translations were found, the best stands for the rest.
@@ -160,6 +169,7 @@ def translate(run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: 
         own: 0 if the texts are the sources of the pairs, 1 if they are the targets.
         path: of the pairs.
         n_best: translations of each text.
+        processes: that translate, on a CPU; 1 = as many as there are cores.
     """
     learned_at = find_checkpoint(run_dir).stat().st_mtime_ns
     is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
@@ -167,8 +177,9 @@ def translate(run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: 
     if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
         return
     log.info("%s translates %s sentences", run_dir, f"{len(texts):,}")
+    search = {"n_best": n_best} | ({"processes": processes} if processes > 1 else {})
     translator = Translator.load(run_dir)
-    options = configure_search(translator, {"n_best": n_best})
+    options = configure_search(translator, search)
     found = translator.translate_stream(texts, options)
     made = (
         (text, (each.text if each.ids else best[0].text))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from transformer.training import trainer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.run import train
 
+SCRIPT = Path(__file__).parents[2] / "scripts" / "diversify.py"
 TEACHER = ("--teacher", "training.max_steps=4", "--teacher", "training.save_every=2")
 Diversify = Callable[..., int]
 
@@ -104,6 +108,34 @@ def test_stopped_in_a_teacher_it_goes_on_there(
     assert steps[:4] == [("forward", step) for step in (1, 2, 3, 4)]
     assert [step for name, step in steps if name == "backward"] == [1, 2, 3, 3, 4]
     assert steps[-6:] == [("run", step) for step in range(1, 7)]
+
+
+@pytest.mark.slow
+def test_processes_that_torchrun_started_work_together(corpus_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(SETTINGS.format(folder=corpus_folder))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    own = [f"run_dir={tmp_path}/run", "training.max_steps=6", "validation.every=100"]
+    command = [SCRIPT, tmp_path / "config.yaml", *own, *TEACHER]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for _ in range(2):  # the second time all is there
+        done = subprocess.run(
+            [*torchrun, *meeting, *command, "--from-teacher"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stderr.count("already done") == 3
+    home = tmp_path / "run-teachers"
+    for name, language, place in (("forward", "xx", 0), ("backward", "yy", 1)):
+        texts = (corpus_folder / f"train.{language}").read_text().splitlines()
+        made = [pair[1 - place] for pair in rows(home / f"{name}.jsonl")]
+        assert made == Translator.load(home / name, device="cpu").translate(texts)
+    newest = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1])
+    assert newest.step == 6
+    assert newest.config.init_from == f"{home}/forward"
 
 
 def test_a_teacher_that_learned_more_translates_anew(
