@@ -18,7 +18,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from transformer.config import Config
 from transformer.config_data import CorpusConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
+from transformer.decoding.results import Translation
+from transformer.decoding.translator import CHUNK_LINES
 from transformer.errors import InterruptedRun, UserError
 from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
@@ -183,12 +185,20 @@ def translate(
     found = translator.translate_stream(texts, options)
     made = (
         (text, (each.text if each.ids else best[0].text))
-        for text, best in zip(texts, found, strict=True)
+        for text, best in zip(texts, with_progress(found), strict=True)
         for each in best
     )
     write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
     for line in translator.summary.lines():
         log.info(line)
+
+
+def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:
+    """Yields the same; the log says how many there were."""
+    for number, best in enumerate(found, 1):
+        yield best
+        if number % CHUNK_LINES == 0:
+            log.info("%s translated", f"{number:,}")
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
