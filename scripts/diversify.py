@@ -1,7 +1,9 @@
 """Trains a model on its data and on translations of its data (data diversification, Nguyen et al.
 2020, of one round): a teacher of each direction translates its side of the training pairs, and the
-model learns from (source, target), (source, translation) and (translation, target); with
---n-best N from the N best translations of each, and from its data as often.
+model learns from (source, target), (source, translation) and (translation, target). With --n-best N
+these are the N best translations of each text, or with --keep K those K of them that are nearest to
+its translation in the data (sequence-level interpolation, Kim and Rush 2016, section 3.3); its data
+is there as often.
 
     python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
 
@@ -18,7 +20,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from transformer.data.corpus import load_corpora
 from transformer.decoding.results import Translation
 from transformer.decoding.translator import CHUNK_LINES
 from transformer.errors import InterruptedRun, UserError
+from transformer.evaluation import sentence_metric
 from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
 from transformer.training.logger import log, log_to_console
@@ -57,12 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--n-best", type=int, default=1, metavar="N", help="translations of each text (%(default)s)"
     )
+    parser.add_argument(
+        "--keep",
+        type=int,
+        metavar="K",
+        help="those nearest to the data by sentence BLEU; default N",
+    )
     chosen = parser.parse_intermixed_args(arguments)
     log_to_console()
     try:
         config = load_config(chosen.config, chosen.settings)
         teacher = load_config(chosen.config, [*chosen.settings, *chosen.teacher])
-        diversify(config, teacher, chosen.from_teacher, chosen.n_best)
+        keep = chosen.n_best if chosen.keep is None else chosen.keep
+        diversify(config, teacher, chosen.from_teacher, chosen.n_best, keep)
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
@@ -78,14 +88,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def diversify(config: Config, teacher: Config, from_teacher: bool, n_best: int = 1) -> None:
+def diversify(
+    config: Config, teacher: Config, from_teacher: bool, n_best: int = 1, keep: int = 1
+) -> None:
     """Trains both teachers, translates, and trains the model.
 
     Args:
         config: of the model.
         teacher: of the teachers; its run_dir is not used.
         from_teacher: whether the model begins with the weights of the teacher of its direction.
-        n_best: translations of each text.
+        n_best: translations that are searched for, for each text.
+        keep: those of them that are nearest to the data.
 
     Raises:
         UserError: a configuration, the data or a run is not right.
@@ -98,28 +111,34 @@ def diversify(config: Config, teacher: Config, from_teacher: bool, n_best: int =
             f"--n-best {n_best}: a beam of {teacher.decoding.beam_size} finds 1 to"
             f" {teacher.decoding.beam_size} (--teacher decoding.beam_size)"
         )
+    if not 1 <= keep <= n_best:
+        raise UserError(
+            f"--keep {keep}: of {n_best} translations (--n-best), 1 to {n_best} are left"
+        )
     home = Path(f"{config.run_dir}-teachers")
-    files = [home / "forward.jsonl", home / "backward.jsonl"]
+    teachers = [home / "forward", home / "backward"]
+    files = [home / f"{path.name}-{keep}-of-{n_best}.jsonl" for path in teachers]
     extra = [corpus_of(path) for path in files]
-    data = config.data.model_copy(update={"train": [*config.data.train * n_best, *extra]})
+    data = config.data.model_copy(update={"train": [*config.data.train * keep, *extra]})
     changes: dict[str, Any] = {"data": data}
     if from_teacher:
-        changes["init_from"] = str(home / "forward")
+        changes["init_from"] = str(teachers[0])
     model = config.model_copy(update=changes)
     saved = list_checkpoints(Path(model.run_dir))
     if saved and read_checkpoint(saved[-1][1]).config.data.train[-2:] != extra:
-        raise UserError(f"{model.run_dir}: holds a run without translations; name another run_dir")
+        raise UserError(
+            f"{model.run_dir}: holds a run without these translations; name another run_dir"
+        )
     device = config.training.device
     with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
         home.mkdir(parents=True, exist_ok=True)
         pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
         directions = [teacher, reversed_config(teacher, home)]
     for own, (path, direction) in enumerate(zip(files, directions, strict=True)):
-        run_dir = str(home / path.stem)
+        run_dir = str(teachers[own])
         train(direction.model_copy(update={"run_dir": run_dir}), resume=True)
-        texts = [pair[own] for pair in pairs]
         with start_ranks(device) as ranks, ranks.first_alone():
-            translate(run_dir, texts, own, path, n_best, processes=ranks.size)
+            translate(run_dir, pairs, own, path, n_best, keep, processes=ranks.size)
         if saved and min(x.stat().st_mtime_ns for _, x in saved) < path.stat().st_mtime_ns:
             raise UserError(
                 f"{model.run_dir} has learned from older translations than {path}; delete it, or"
@@ -159,38 +178,56 @@ def reversed_config(config: Config, home: Path) -> Config:
 
 
 def translate(
-    run_dir: str, texts: Sequence[str], own: int, path: Path, n_best: int, processes: int
+    run_dir: str,
+    pairs: Sequence[tuple[str, str]],
+    own: int,
+    path: Path,
+    n_best: int,
+    keep: int,
+    processes: int,
 ) -> None:
     """Writes pairs of texts and what a run's model makes of them, unless they are there already.
 
-    Each text has as many pairs; where fewer translations were found, the best stands for the rest.
-
     Args:
         run_dir: of the model.
-        texts: what it translates.
-        own: 0 if the texts are the sources of the pairs, 1 if they are the targets.
+        pairs: of source and target.
+        own: which of the two it translates, 0 or 1; the other tells which translations are kept.
         path: of the pairs.
-        n_best: translations of each text.
+        n_best: translations that are searched for, for each text.
+        keep: those that are kept.
         processes: that translate, on a CPU; 1 = as many as there are cores.
     """
     learned_at = find_checkpoint(run_dir).stat().st_mtime_ns
     is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
-    expected = [text for text in texts for _ in range(n_best)]
+    expected = [pair[own] for pair in pairs for _ in range(keep)]
     if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
         return
-    log.info("%s translates %s sentences", run_dir, f"{len(texts):,}")
+    log.info("%s translates %s sentences", run_dir, f"{len(pairs):,}")
     search = {"n_best": n_best} | ({"processes": processes} if processes > 1 else {})
     translator = Translator.load(run_dir)
     options = configure_search(translator, search)
-    found = translator.translate_stream(texts, options)
+    score = sentence_metric("bleu", translator.config.data.target_language)
+    found = translator.translate_stream([pair[own] for pair in pairs], options)
     made = (
-        (text, (each.text if each.ids else best[0].text))
-        for text, best in zip(texts, with_progress(found), strict=True)
-        for each in best
+        (pair[own], text)
+        for pair, best in zip(pairs, with_progress(found), strict=True)
+        for text in nearest(best, pair[1 - own], keep, score)
     )
     write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
     for line in translator.summary.lines():
         log.info(line)
+
+
+def nearest(
+    found: Sequence[Translation], reference: str, keep: int, score: Callable[[str, str], float]
+) -> list[str]:
+    """Returns so many different texts: of more the ones that the score puts nearest to the
+    reference; if there are fewer, the best one is there again.
+    """
+    texts = list(dict.fromkeys(each.text for each in found if each.ids))
+    if len(texts) > keep:
+        texts.sort(key=lambda text: -score(text, reference))  # of equal ones the first stays first
+    return [*texts[:keep], *[found[0].text] * (keep - len(texts))]
 
 
 def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu import sentence_bleu
 from small_task import SETTINGS
 
 from transformer import SearchOptions, Translator
@@ -51,7 +52,7 @@ def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     src, tgt = ((corpus_folder / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
     home = tmp_path / "run-teachers"
     for name, given, place in (("forward", src, 0), ("backward", tgt, 1)):
-        pairs = rows(home / f"{name}.jsonl")
+        pairs = rows(home / f"{name}-1-of-1.jsonl")
         own, made = ([pair[i] for pair in pairs] for i in (place, 1 - place))
         assert own == given
         expected = Translator.load(home / name, device="cpu").translate(given)
@@ -60,8 +61,8 @@ def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
     assert [corpus.path or corpus.source for corpus in config.data.train] == [
         f"{corpus_folder}/train.xx",
-        f"{home}/forward.jsonl",
-        f"{home}/backward.jsonl",
+        f"{home}/forward-1-of-1.jsonl",
+        f"{home}/backward-1-of-1.jsonl",
     ]
     assert config.training.max_steps == 6
     assert config.init_from == f"{home}/forward"
@@ -78,15 +79,45 @@ def test_of_each_text_it_takes_the_best_translations_and_its_data_as_often(
     assert diversify(*TEACHER, "--n-best", "3") == 0
     home = tmp_path / "run-teachers"
     texts = (corpus_folder / "train.xx").read_text().splitlines()
-    pairs = rows(home / "forward.jsonl")
+    pairs = rows(home / "forward-3-of-3.jsonl")
     assert [source for source, _ in pairs] == [text for text in texts for _ in range(3)]
     options = SearchOptions(5, 3, max_length=5, max_length_ratio=1.0)
     translator = Translator.load(home / "forward", device="cpu")
     assert options == replace(translator.options, n_best=3)
     found = translator.translate_n_best(texts, options)
-    assert [target for _, target in pairs] == [t.text for each in found for t in each]
+    kept = (list(dict.fromkeys(t.text for t in each)) for each in found)
+    expected = [text for each in kept for text in [*each, *each[:1] * 2][:3]]
+    assert [target for _, target in pairs] == expected
     config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
     assert [corpus.source for corpus in config.data.train[:-2]] == [f"{corpus_folder}/train.xx"] * 3
+
+
+def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
+    diversify: Diversify, corpus_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By sacreBLEU's own score of a sentence, and among all that the search has found."""
+    assert diversify(*TEACHER, "--n-best", "5", "--keep", "6") == 1
+    assert "--keep 6: of 5 translations (--n-best), 1 to 5 are left" in capsys.readouterr().err
+    assert diversify("--teacher", "training.max_steps=200", "--n-best", "5", "--keep", "2") == 0
+    texts, references = (
+        (corpus_folder / f"train.{x}").read_text().splitlines() for x in ("yy", "xx")
+    )
+    home = tmp_path / "run-teachers"
+    pairs = rows(home / "backward-2-of-5.jsonl")
+    assert [target for _, target in pairs] == [text for text in texts for _ in range(2)]
+    translator = Translator.load(home / "backward", device="cpu")
+    found = translator.translate_n_best(texts, replace(translator.options, n_best=5))
+    better = 0
+    for reference, best, first, second in zip(
+        references, found, pairs[::2], pairs[1::2], strict=True
+    ):
+        scores = {t.text: sentence_bleu(t.text, [reference]).score for t in best}
+        kept = [scores[text] for text, _ in (first, second)]
+        assert kept == sorted(scores.values(), reverse=True)[:2]
+        better += kept[0] > scores[best[0].text]
+    assert better > len(texts) / 4
+    config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
+    assert [corpus.source for corpus in config.data.train[:-2]] == [f"{corpus_folder}/train.xx"] * 2
 
 
 def test_stopped_in_a_teacher_it_goes_on_there(
@@ -102,7 +133,7 @@ def test_stopped_in_a_teacher_it_goes_on_there(
 
     monkeypatch.setattr(trainer.Trainer, "update", stopping)
     assert diversify(*TEACHER) == 128 + signal.SIGTERM
-    assert (tmp_path / "run-teachers" / "forward.jsonl").exists()
+    assert (tmp_path / "run-teachers" / "forward-1-of-1.jsonl").exists()
     assert not (tmp_path / "run").exists()
     assert diversify(*TEACHER) == 0
     assert steps[:4] == [("forward", step) for step in (1, 2, 3, 4)]
@@ -131,7 +162,7 @@ def test_processes_that_torchrun_started_work_together(corpus_folder: Path, tmp_
     home = tmp_path / "run-teachers"
     for name, language, place in (("forward", "xx", 0), ("backward", "yy", 1)):
         texts = (corpus_folder / f"train.{language}").read_text().splitlines()
-        made = [pair[1 - place] for pair in rows(home / f"{name}.jsonl")]
+        made = [pair[1 - place] for pair in rows(home / f"{name}-1-of-1.jsonl")]
         assert made == Translator.load(home / name, device="cpu").translate(texts)
     newest = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1])
     assert newest.step == 6
@@ -143,11 +174,11 @@ def test_a_teacher_that_learned_more_translates_anew(
 ) -> None:
     assert diversify(*TEACHER) == 0
     home = tmp_path / "run-teachers"
-    before = (home / "forward.jsonl").stat().st_mtime_ns
+    before = (home / "forward-1-of-1.jsonl").stat().st_mtime_ns
     more = ("--teacher", "training.max_steps=40", "--teacher", "training.learning_rate=0.02")
     assert diversify(*more) == 1
     assert "run has learned from older translations" in capsys.readouterr().err
-    assert (home / "forward.jsonl").stat().st_mtime_ns > before
+    assert (home / "forward-1-of-1.jsonl").stat().st_mtime_ns > before
 
 
 def test_other_data_of_as_many_lines_is_translated_anew(
@@ -165,8 +196,8 @@ def test_other_data_of_as_many_lines_is_translated_anew(
     assert diversify(*own, *TEACHER) == 0
     home = tmp_path / "run-teachers"
     src, tgt = ((tmp_path / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
-    assert [pair[0] for pair in rows(home / "forward.jsonl")] == src
-    assert [pair[1] for pair in rows(home / "backward.jsonl")] == tgt
+    assert [pair[0] for pair in rows(home / "forward-1-of-1.jsonl")] == src
+    assert [pair[1] for pair in rows(home / "backward-1-of-1.jsonl")] == tgt
 
 
 def test_tags_and_other_runs_are_refused_before_anything_is_trained(
@@ -178,5 +209,5 @@ def test_tags_and_other_runs_are_refused_before_anything_is_trained(
         load_config(tmp_path / "config.yaml", [f"run_dir={tmp_path}/run", "training.max_steps=2"])
     )
     assert diversify(*TEACHER) == 1
-    assert "run: holds a run without translations" in capsys.readouterr().err
+    assert "run: holds a run without these translations" in capsys.readouterr().err
     assert not (tmp_path / "run-teachers").exists()
