@@ -48,6 +48,8 @@ def test_all_keys_are_read_and_all_but_the_text_may_be_missing() -> None:
         ('{"text": "a", "id": NaN}', "a number is NaN, infinite or too long"),
         ('{"text": "a", "id": [1e999]}', "a number is NaN, infinite or too long"),
         ('{"text": "a", "id": %s}' % ("9" * 5000), "a number is NaN, infinite or too long"),
+        ('{"text": "a", "text": "b"}', "text: an object has this key more than once"),
+        ('{"text": "a", "id": {"n": 1, "n": 1}}', "n: an object has this key more than once"),
         ('{"text": "a", "prefx": "b"}', "prefx: no such key; did you mean prefix?"),
         ('{"text": "a", "zzz": "b"}', "zzz: no such key; there are text, prefix, must_contain"),
         ('{"text": "a", "must_contain": [3]}', "must_contain: a list of strings"),

@@ -73,9 +73,9 @@ def _parsed(line: str) -> object:
         ValueError: it is none, or none of text.
     """
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=_object)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, _KeyTwice):
         raise
     except RecursionError:
         raise ValueError("lists or objects stand too deep in each other") from None
@@ -87,6 +87,19 @@ def _parsed(line: str) -> object:
             "a number is NaN, infinite or too long, which JSON does not have"
         ) from None
     return value
+
+
+class _KeyTwice(ValueError):
+    """An object has a key twice: which of the two values is meant cannot be told."""
+
+
+def _object(items: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(items)
+    if len(found) < len(items):
+        keys = [key for key, _ in items]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _KeyTwice(f"{twice}: an object has this key more than once")
+    return found
 
 
 def _request(value: object) -> Request:
