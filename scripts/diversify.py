@@ -2,8 +2,9 @@
 2020, of one round): a teacher of each direction translates its side of the training pairs, and the
 model learns from (source, target), (source, translation) and (translation, target). With --n-best N
 these are the N best translations of each text, or with --keep K those K of them that are nearest to
-its translation in the data (sequence-level interpolation, Kim and Rush 2016, section 3.3); its data
-is there as often.
+its translation in the data (sequence-level interpolation, Kim and Rush 2016, section 3.3); with
+--teachers T those of T teachers of each direction, which differ by their seeds. Its data is there
+as often.
 
     python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
 
@@ -21,6 +22,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(description="Train on translations of the data too.")
     parser.add_argument("config", metavar="CONFIG.yaml")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of all three models")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of all models")
     parser.add_argument(
         "--teacher",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of both teachers; may be given several times",
+        help="of all teachers; may be given several times",
     )
     parser.add_argument(
         "--from-teacher",
@@ -58,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="begin with the weights and vocabulary of the teacher of the same direction",
     )
     parser.add_argument(
-        "--n-best", type=int, default=1, metavar="N", help="translations of each text (%(default)s)"
+        "--teachers", type=int, default=1, metavar="T", help="of each direction (%(default)s)"
+    )
+    parser.add_argument(
+        "--n-best", type=int, default=1, metavar="N", help="translations of a text by each teacher"
     )
     parser.add_argument(
         "--keep",
@@ -72,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load_config(chosen.config, chosen.settings)
         teacher = load_config(chosen.config, [*chosen.settings, *chosen.teacher])
         keep = chosen.n_best if chosen.keep is None else chosen.keep
-        diversify(config, teacher, chosen.from_teacher, chosen.n_best, keep)
+        wanted = Translations(chosen.teachers, chosen.n_best, keep)
+        diversify(config, teacher, wanted, chosen.from_teacher)
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
@@ -88,17 +94,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Translations:
+    """What is added to the data.
+
+    Attributes:
+        teachers: of each direction.
+        n_best: translations that each searches for, for each text.
+        keep: those of them that are nearest to the data.
+    """
+
+    teachers: int = 1
+    n_best: int = 1
+    keep: int = 1
+
+    def check(self, beam_size: int) -> None:
+        """Makes sure that there can be so many.
+
+        Raises:
+            UserError: they cannot be.
+        """
+        if self.teachers < 1:
+            raise UserError(f"--teachers {self.teachers}: one of each direction is the least")
+        if not 1 <= self.n_best <= beam_size:
+            raise UserError(
+                f"--n-best {self.n_best}: a beam of {beam_size} finds 1 to {beam_size}"
+                " (--teacher decoding.beam_size)"
+            )
+        if not 1 <= self.keep <= self.n_best:
+            raise UserError(
+                f"--keep {self.keep}: of {self.n_best} translations (--n-best), 1 to {self.n_best}"
+                " are left"
+            )
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that translates one side of the data.
+
+    Attributes:
+        own: the side that it translates, 0 for the source and 1 for the target.
+        number: of the teacher among those of its direction, from 0.
+        run_dir: of its run.
+        file: of what it translates, paired with the translations.
+    """
+
+    own: int
+    number: int
+    run_dir: Path
+    file: Path
+
+
 def diversify(
-    config: Config, teacher: Config, from_teacher: bool, n_best: int = 1, keep: int = 1
+    config: Config, teacher: Config, wanted: Translations, from_teacher: bool = False
 ) -> None:
-    """Trains both teachers, translates, and trains the model.
+    """Trains the teachers, translates, and trains the model.
 
     Args:
         config: of the model.
-        teacher: of the teachers; its run_dir is not used.
-        from_teacher: whether the model begins with the weights of the teacher of its direction.
-        n_best: translations that are searched for, for each text.
-        keep: those of them that are nearest to the data.
+        teacher: of the teachers; its run_dir is not used, and the seed is that of the first.
+        wanted: what is added to the data.
+        from_teacher: whether the model begins with the weights of the first teacher of its
+            direction.
 
     Raises:
         UserError: a configuration, the data or a run is not right.
@@ -106,26 +163,19 @@ def diversify(
     """
     if any(corpus.tag for corpus in config.data.train):
         raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
-    if not 1 <= n_best <= teacher.decoding.beam_size:
-        raise UserError(
-            f"--n-best {n_best}: a beam of {teacher.decoding.beam_size} finds 1 to"
-            f" {teacher.decoding.beam_size} (--teacher decoding.beam_size)"
-        )
-    if not 1 <= keep <= n_best:
-        raise UserError(
-            f"--keep {keep}: of {n_best} translations (--n-best), 1 to {n_best} are left"
-        )
+    wanted.check(teacher.decoding.beam_size)
     home = Path(f"{config.run_dir}-teachers")
-    teachers = [home / "forward", home / "backward"]
-    files = [home / f"{path.name}-{keep}-of-{n_best}.jsonl" for path in teachers]
-    extra = [corpus_of(path) for path in files]
-    data = config.data.model_copy(update={"train": [*config.data.train * keep, *extra]})
-    changes: dict[str, Any] = {"data": data}
+    teachers = plan_teachers(home, wanted)
+    extra = [corpus_of(each.file) for each in teachers]
+    own_data = config.data.train * (wanted.keep * wanted.teachers)
+    changes: dict[str, Any] = {
+        "data": config.data.model_copy(update={"train": [*own_data, *extra]})
+    }
     if from_teacher:
-        changes["init_from"] = str(teachers[0])
+        changes["init_from"] = str(teachers[0].run_dir)
     model = config.model_copy(update=changes)
     saved = list_checkpoints(Path(model.run_dir))
-    if saved and read_checkpoint(saved[-1][1]).config.data.train[-2:] != extra:
+    if saved and read_checkpoint(saved[-1][1]).config.data.train[len(own_data) :] != extra:
         raise UserError(
             f"{model.run_dir}: holds a run without these translations; name another run_dir"
         )
@@ -134,17 +184,28 @@ def diversify(
         home.mkdir(parents=True, exist_ok=True)
         pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
         directions = [teacher, reversed_config(teacher, home)]
-    for own, (path, direction) in enumerate(zip(files, directions, strict=True)):
-        run_dir = str(teachers[own])
-        train(direction.model_copy(update={"run_dir": run_dir}), resume=True)
+    for each in teachers:
+        own = {"run_dir": str(each.run_dir), "seed": teacher.seed + each.number}
+        train(directions[each.own].model_copy(update=own), resume=True)
         with start_ranks(device) as ranks, ranks.first_alone():
-            translate(run_dir, pairs, own, path, n_best, keep, processes=ranks.size)
-        if saved and min(x.stat().st_mtime_ns for _, x in saved) < path.stat().st_mtime_ns:
+            translate(each, pairs, wanted, processes=ranks.size)
+        if saved and min(x.stat().st_mtime_ns for _, x in saved) < each.file.stat().st_mtime_ns:
             raise UserError(
-                f"{model.run_dir} has learned from older translations than {path}; delete it, or"
-                " name another run_dir"
+                f"{model.run_dir} has learned from older translations than {each.file}; delete it,"
+                " or name another run_dir"
             )
     train(model, resume=True)
+
+
+def plan_teachers(home: Path, wanted: Translations) -> list[Teacher]:
+    """Returns the teachers of both directions; the first one translates from the source."""
+    teachers = []
+    for number in range(wanted.teachers):
+        for own, direction in enumerate(("forward", "backward")):
+            name = f"{direction}-{number + 1}" if number else direction
+            file = home / f"{name}-{wanted.keep}-of-{wanted.n_best}.jsonl"
+            teachers.append(Teacher(own, number, home / name, file))
+    return teachers
 
 
 def reversed_config(config: Config, home: Path) -> Config:
@@ -178,40 +239,32 @@ def reversed_config(config: Config, home: Path) -> Config:
 
 
 def translate(
-    run_dir: str,
-    pairs: Sequence[tuple[str, str]],
-    own: int,
-    path: Path,
-    n_best: int,
-    keep: int,
-    processes: int,
+    teacher: Teacher, pairs: Sequence[tuple[str, str]], wanted: Translations, processes: int
 ) -> None:
-    """Writes pairs of texts and what a run's model makes of them, unless they are there already.
+    """Writes what a teacher makes of its side of the data, unless it is there already.
 
     Args:
-        run_dir: of the model.
+        teacher: that translates; it has been trained.
         pairs: of source and target.
-        own: which of the two it translates, 0 or 1; the other tells which translations are kept.
-        path: of the pairs.
-        n_best: translations that are searched for, for each text.
-        keep: those that are kept.
+        wanted: how many translations, and how many of them are kept.
         processes: that translate, on a CPU; 1 = as many as there are cores.
     """
-    learned_at = find_checkpoint(run_dir).stat().st_mtime_ns
+    own, path = teacher.own, teacher.file
+    learned_at = find_checkpoint(teacher.run_dir).stat().st_mtime_ns
     is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
-    expected = [pair[own] for pair in pairs for _ in range(keep)]
+    expected = [pair[own] for pair in pairs for _ in range(wanted.keep)]
     if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
         return
-    log.info("%s translates %s sentences", run_dir, f"{len(pairs):,}")
-    search = {"n_best": n_best} | ({"processes": processes} if processes > 1 else {})
-    translator = Translator.load(run_dir)
+    log.info("%s translates %s sentences", teacher.run_dir, f"{len(pairs):,}")
+    translator = Translator.load(teacher.run_dir)
+    search = {"n_best": wanted.n_best} | ({"processes": processes} if processes > 1 else {})
     options = configure_search(translator, search)
     score = sentence_metric("bleu", translator.config.data.target_language)
     found = translator.translate_stream([pair[own] for pair in pairs], options)
     made = (
         (pair[own], text)
         for pair, best in zip(pairs, with_progress(found), strict=True)
-        for text in nearest(best, pair[1 - own], keep, score)
+        for text in nearest(best, pair[1 - own], wanted.keep, score)
     )
     write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
     for line in translator.summary.lines():

@@ -120,6 +120,29 @@ def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
     assert [corpus.source for corpus in config.data.train[:-2]] == [f"{corpus_folder}/train.xx"] * 2
 
 
+def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
+    diversify: Diversify, corpus_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diversify(*TEACHER, "--teachers", "0") == 1
+    assert "--teachers 0: one of each direction is the least" in capsys.readouterr().err
+    assert diversify(*TEACHER, "seed=7", "--teachers", "2", "--n-best", "2", "--from-teacher") == 0
+    home = tmp_path / "run-teachers"
+    names = ["forward", "backward", "forward-2", "backward-2"]
+    runs = [read_checkpoint(list_checkpoints(home / name)[-1][1]) for name in names]
+    assert [run.config.seed for run in runs] == [7, 7, 8, 8]
+    assert [run.config.data.source_language for run in runs] == ["xx", "yy", "xx", "yy"]
+    model = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
+    assert model.seed == 7
+    assert model.init_from == f"{home}/forward"
+    assert [corpus.path or corpus.source for corpus in model.data.train] == [
+        *[f"{corpus_folder}/train.xx"] * 4,
+        *(f"{home}/{name}-2-of-2.jsonl" for name in names),
+    ]
+    first, second = (rows(home / f"{name}-2-of-2.jsonl") for name in ("forward", "forward-2"))
+    assert [source for source, _ in first] == [source for source, _ in second]
+    assert first != second
+
+
 def test_stopped_in_a_teacher_it_goes_on_there(
     diversify: Diversify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
