@@ -99,14 +99,27 @@ def resume(
 
 @app.command()
 def average(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Directory of a run.")],
-    last: Annotated[int, typer.Option(min=1, help="Newest checkpoints to average.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL…",
+            help="A run directory; or several, or files, of which each gives its best.",
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint file to write.")],
+    last: Annotated[
+        int | None, typer.Option(min=1, help="Newest checkpoints to average, of one run.")
+    ] = None,
 ) -> None:
-    """Write the mean of the weights of a run's newest checkpoints."""
-    from transformer.training.averaging import average_checkpoints
+    """Write the mean of the weights of a run's newest checkpoints, or of several models."""
+    from transformer.training.averaging import average_checkpoints, average_models
 
-    steps = average_checkpoints(run_dir, last, output)
+    if (last is None) == (len(models) == 1):
+        raise typer.BadParameter("goes with one run, and one run needs it", param_hint="--last")
+    if last is None:
+        steps = average_models(models, output)
+    else:
+        steps = average_checkpoints(models[0], last, output)
     typer.echo(f"{output}: mean of steps {', '.join(map(str, steps))}", err=True)
 
 

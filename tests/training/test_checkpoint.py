@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from small_task import Command
 
+from transformer.config import Config
 from transformer.errors import UserError
 from transformer.training.averaging import average_checkpoints
 from transformer.training.checkpoint import (
@@ -25,6 +27,7 @@ from transformer.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from transformer.training.run import train
 
 STRANGER = """
 import json, sys
@@ -257,6 +260,49 @@ def test_an_average_is_the_mean_of_the_newest_checkpoints(
     assert translated.status == 0
     if count == 1:
         assert translated.output == command("translate", paths[0], "-i", source).output
+
+
+def test_an_average_of_several_runs_is_the_mean_of_the_best_of_each(
+    trained_run: Path, command: Command, make_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    train(make_config(f"init_from={trained_run}", "seed=2", run="other"))
+    output = tmp_path / "mean.safetensors"
+    done = command("average", trained_run, tmp_path / "other", "-o", output)
+    assert done.status == 0, done.error
+    parts = [read_checkpoint(run / BEST).weights() for run in (trained_run, tmp_path / "other")]
+    mean = read_checkpoint(output)
+    for name, x in mean.weights().items():
+        expected = torch.stack([part[name].double() for part in parts]).mean(0).float()
+        assert torch.equal(x, expected), name
+    alone = read_checkpoint(trained_run / BEST)
+    assert mean.tokenizers.source.model == alone.tokenizers.source.model
+    assert load_model(output).config.init_from == str(trained_run)
+
+
+def test_only_models_that_go_together_are_averaged(
+    trained_run: Path, command: Command, make_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    output = tmp_path / "mean.safetensors"
+    train(make_config("tokenizer.vocab_size=290", "training.max_steps=1", run="fewer"))
+    train(make_config("tokenizer.kind=unigram", "training.max_steps=1", run="unigram"))
+    for name, says in (
+        ("fewer", "holds other weights than the checkpoints before it"),
+        ("unigram", "has another vocabulary than the checkpoints before it"),
+        ("none", "no such checkpoint"),
+    ):
+        done = command("average", trained_run, tmp_path / name, "-o", output)
+        assert done.status == 1
+        assert says in done.error
+    best = tmp_path / "fewer" / BEST
+    whole = best.read_bytes()
+    done = command("average", tmp_path / "fewer", tmp_path / "fewer", "-o", best)
+    assert "is a checkpoint of the run" in done.error
+    assert best.read_bytes() == whole
+    for options in ([trained_run], [trained_run, trained_run, "--last", 1]):
+        done = command("average", *options, "-o", output)
+        assert done.status == 2
+        assert "--last" in done.error
+    assert not output.exists()
 
 
 def test_more_checkpoints_than_there_are_cannot_be_averaged(
