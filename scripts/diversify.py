@@ -4,7 +4,8 @@ model learns from (source, target), (source, translation) and (translation, targ
 these are the N best translations of each text, or with --keep K those K of them that are nearest to
 its translation in the data (sequence-level interpolation, Kim and Rush 2016, section 3.3); with
 --teachers T those of T teachers of each direction, which differ by their seeds. Its data is there
-as often.
+as often. With --students S so many models learn from all that, which begin with the same weights
+and differ by their seeds, and RUN_DIR/mean.safetensors holds the mean of their weights.
 
     python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
 
@@ -18,25 +19,18 @@ several processes if torchrun starts them:
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from transformer import Translator
-from transformer.cli_options import configure_search
+from diversify_data import Translations, corpus_of, plan_teachers, reversed_config, translate
+
 from transformer.config import Config
-from transformer.config_data import CorpusConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
-from transformer.decoding.results import Translation
-from transformer.decoding.translator import CHUNK_LINES
 from transformer.errors import InterruptedRun, UserError
-from transformer.evaluation import sentence_metric
-from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
+from transformer.training.averaging import average_models
+from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
 from transformer.training.logger import log, log_to_console
 from transformer.training.run import train
@@ -60,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="begin with the weights and vocabulary of the teacher of the same direction",
     )
     parser.add_argument(
+        "--students", type=int, default=1, metavar="S", help="models to average (%(default)s)"
+    )
+    parser.add_argument(
         "--teachers", type=int, default=1, metavar="T", help="of each direction (%(default)s)"
     )
     parser.add_argument(
@@ -78,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         teacher = load_config(chosen.config, [*chosen.settings, *chosen.teacher])
         keep = chosen.n_best if chosen.keep is None else chosen.keep
         wanted = Translations(chosen.teachers, chosen.n_best, keep)
-        diversify(config, teacher, wanted, chosen.from_teacher)
+        diversify(config, teacher, wanted, chosen.from_teacher, chosen.students)
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
@@ -94,59 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Translations:
-    """What is added to the data.
-
-    Attributes:
-        teachers: of each direction.
-        n_best: translations that each searches for, for each text.
-        keep: those of them that are nearest to the data.
-    """
-
-    teachers: int = 1
-    n_best: int = 1
-    keep: int = 1
-
-    def check(self, beam_size: int) -> None:
-        """Makes sure that there can be so many.
-
-        Raises:
-            UserError: they cannot be.
-        """
-        if self.teachers < 1:
-            raise UserError(f"--teachers {self.teachers}: one of each direction is the least")
-        if not 1 <= self.n_best <= beam_size:
-            raise UserError(
-                f"--n-best {self.n_best}: a beam of {beam_size} finds 1 to {beam_size}"
-                " (--teacher decoding.beam_size)"
-            )
-        if not 1 <= self.keep <= self.n_best:
-            raise UserError(
-                f"--keep {self.keep}: of {self.n_best} translations (--n-best), 1 to {self.n_best}"
-                " are left"
-            )
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """A model that translates one side of the data.
-
-    Attributes:
-        own: the side that it translates, 0 for the source and 1 for the target.
-        number: of the teacher among those of its direction, from 0.
-        run_dir: of its run.
-        file: of what it translates, paired with the translations.
-    """
-
-    own: int
-    number: int
-    run_dir: Path
-    file: Path
-
-
 def diversify(
-    config: Config, teacher: Config, wanted: Translations, from_teacher: bool = False
+    config: Config,
+    teacher: Config,
+    wanted: Translations,
+    from_teacher: bool = False,
+    num_students: int = 1,
 ) -> None:
     """Trains the teachers, translates, and trains the model.
 
@@ -156,6 +106,7 @@ def diversify(
         wanted: what is added to the data.
         from_teacher: whether the model begins with the weights of the first teacher of its
             direction.
+        num_students: models that are averaged.
 
     Raises:
         UserError: a configuration, the data or a run is not right.
@@ -164,21 +115,26 @@ def diversify(
     if any(corpus.tag for corpus in config.data.train):
         raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
     wanted.check(teacher.decoding.beam_size)
+    if num_students < 1 or (num_students > 1 and not from_teacher):
+        raise UserError(
+            f"--students {num_students}: at least one, and several begin with the same weights"
+            " (--from-teacher)"
+        )
     home = Path(f"{config.run_dir}-teachers")
     teachers = plan_teachers(home, wanted)
-    extra = [corpus_of(each.file) for each in teachers]
-    own_data = config.data.train * (wanted.keep * wanted.teachers)
-    changes: dict[str, Any] = {
-        "data": config.data.model_copy(update={"train": [*own_data, *extra]})
-    }
-    if from_teacher:
-        changes["init_from"] = str(teachers[0].run_dir)
-    model = config.model_copy(update=changes)
-    saved = list_checkpoints(Path(model.run_dir))
-    if saved and read_checkpoint(saved[-1][1]).config.data.train[len(own_data) :] != extra:
-        raise UserError(
-            f"{model.run_dir}: holds a run without these translations; name another run_dir"
-        )
+    data = config.data.model_copy(
+        update={
+            "train": [
+                *config.data.train * (wanted.keep * wanted.teachers),
+                *(corpus_of(each.file) for each in teachers),
+            ]
+        }
+    )
+    start = str(teachers[0].run_dir) if from_teacher else config.init_from
+    model = config.model_copy(update={"data": data, "init_from": start})
+    students = plan_students(model, num_students)
+    for student in students:
+        refuse_other_run(student)
     device = config.training.device
     with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
         home.mkdir(parents=True, exist_ok=True)
@@ -189,128 +145,52 @@ def diversify(
         train(directions[each.own].model_copy(update=own), resume=True)
         with start_ranks(device) as ranks, ranks.first_alone():
             translate(each, pairs, wanted, processes=ranks.size)
-        if saved and min(x.stat().st_mtime_ns for _, x in saved) < each.file.stat().st_mtime_ns:
-            raise UserError(
-                f"{model.run_dir} has learned from older translations than {each.file}; delete it,"
-                " or name another run_dir"
-            )
-    train(model, resume=True)
+        for student in students:
+            refuse_older_translations(student, each.file)
+    for student in students:
+        train(student, resume=True)
+    if num_students > 1:
+        mean = Path(config.run_dir) / "mean.safetensors"
+        with start_ranks(device) as ranks:
+            if ranks.is_first:
+                average_models([Path(student.run_dir) for student in students], mean)
+        log.info("%s: the mean of %d models", mean, num_students)
 
 
-def plan_teachers(home: Path, wanted: Translations) -> list[Teacher]:
-    """Returns the teachers of both directions; the first one translates from the source."""
-    teachers = []
-    for number in range(wanted.teachers):
-        for own, direction in enumerate(("forward", "backward")):
-            name = f"{direction}-{number + 1}" if number else direction
-            file = home / f"{name}-{wanted.keep}-of-{wanted.n_best}.jsonl"
-            teachers.append(Teacher(own, number, home / name, file))
-    return teachers
+def plan_students(config: Config, number: int) -> list[Config]:
+    """Returns so many runs, each with a seed and a directory of its own."""
+    run_dirs = [config.run_dir, *(f"{config.run_dir}-{i + 1}" for i in range(1, number))]
+    return [
+        config.model_copy(update={"run_dir": run_dir, "seed": config.seed + i})
+        for i, run_dir in enumerate(run_dirs)
+    ]
 
 
-def reversed_config(config: Config, home: Path) -> Config:
-    """Returns the configuration of the other direction; its pairs are written into a folder."""
+def refuse_other_run(student: Config) -> None:
+    """Makes sure that a run, if it is there, has learned from these files.
 
-    def turned(name: str, corpora: Sequence[CorpusConfig]) -> list[CorpusConfig]:
-        if not corpora:
-            return []
-        pairs = [(row["tgt"], row["src"]) for row in load_corpora(corpora, config.data)]
-        path = home / name
-        if not path.exists() or read_pairs(path) != pairs:  # a run may know it as it is
-            write_pairs(path, pairs)
-        return [corpus_of(path)]
-
-    data = config.data.model_copy(
-        update={
-            "source_language": config.data.target_language,
-            "target_language": config.data.source_language,
-            "train": turned("train.jsonl", config.data.train),
-            "validation": turned("validation.jsonl", config.data.validation),
-            "test": {},
-        }
-    )
-    tokenizer = config.tokenizer.model_copy(
-        update={
-            "source_sampling": config.tokenizer.target_sampling,
-            "target_sampling": config.tokenizer.source_sampling,
-        }
-    )
-    return config.model_copy(update={"data": data, "tokenizer": tokenizer})
-
-
-def translate(
-    teacher: Teacher, pairs: Sequence[tuple[str, str]], wanted: Translations, processes: int
-) -> None:
-    """Writes what a teacher makes of its side of the data, unless it is there already.
-
-    Args:
-        teacher: that translates; it has been trained.
-        pairs: of source and target.
-        wanted: how many translations, and how many of them are kept.
-        processes: that translate, on a CPU; 1 = as many as there are cores.
+    Raises:
+        UserError: it has not.
     """
-    own, path = teacher.own, teacher.file
-    learned_at = find_checkpoint(teacher.run_dir).stat().st_mtime_ns
-    is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
-    expected = [pair[own] for pair in pairs for _ in range(wanted.keep)]
-    if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
-        return
-    log.info("%s translates %s sentences", teacher.run_dir, f"{len(pairs):,}")
-    translator = Translator.load(teacher.run_dir)
-    search = {"n_best": wanted.n_best} | ({"processes": processes} if processes > 1 else {})
-    options = configure_search(translator, search)
-    score = sentence_metric("bleu", translator.config.data.target_language)
-    found = translator.translate_stream([pair[own] for pair in pairs], options)
-    made = (
-        (pair[own], text)
-        for pair, best in zip(pairs, with_progress(found), strict=True)
-        for text in nearest(best, pair[1 - own], wanted.keep, score)
-    )
-    write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
-    for line in translator.summary.lines():
-        log.info(line)
+    saved = list_checkpoints(Path(student.run_dir))
+    if saved and read_checkpoint(saved[-1][1]).config.data.train != student.data.train:
+        raise UserError(
+            f"{student.run_dir}: holds a run without these translations; name another run_dir"
+        )
 
 
-def nearest(
-    found: Sequence[Translation], reference: str, keep: int, score: Callable[[str, str], float]
-) -> list[str]:
-    """Returns so many different texts: of more the ones that the score puts nearest to the
-    reference; if there are fewer, the best one is there again.
+def refuse_older_translations(student: Config, file: Path) -> None:
+    """Makes sure that a run, if it is there, has learned from a file as it is now.
+
+    Raises:
+        UserError: it has not.
     """
-    texts = list(dict.fromkeys(each.text for each in found if each.ids))
-    if len(texts) > keep:
-        texts.sort(key=lambda text: -score(text, reference))  # of equal ones the first stays first
-    return [*texts[:keep], *[found[0].text] * (keep - len(texts))]
-
-
-def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:
-    """Yields the same; the log says how many there were."""
-    for number, best in enumerate(found, 1):
-        yield best
-        if number % CHUNK_LINES == 0:
-            log.info("%s translated", f"{number:,}")
-
-
-def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Reads what `write_pairs` wrote."""
-    with path.open(encoding="utf-8", newline="\n") as file:
-        rows = [json.loads(line) for line in file]
-    return [(row["source"], row["target"]) for row in rows]
-
-
-def write_pairs(path: Path, pairs: Iterable[tuple[str, ...]]) -> None:
-    """Writes pairs into a file of JSON lines, which is there as a whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
-        for src, tgt in pairs:
-            json.dump({"source": src, "target": tgt}, file, ensure_ascii=False)
-            file.write("\n")
-    os.replace(part, path)
-
-
-def corpus_of(path: Path) -> CorpusConfig:
-    """Returns the setting that names a file of pairs."""
-    return CorpusConfig(path=str(path), source_column="source", target_column="target")
+    saved = list_checkpoints(Path(student.run_dir))
+    if saved and min(path.stat().st_mtime_ns for _, path in saved) < file.stat().st_mtime_ns:
+        raise UserError(
+            f"{student.run_dir} has learned from older translations than {file}; delete it, or"
+            " name another run_dir"
+        )
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sacrebleu import sentence_bleu
 from small_task import SETTINGS
 
 from transformer import SearchOptions, Translator
 from transformer.config_file import load_config
 from transformer.training import trainer
-from transformer.training.checkpoint import list_checkpoints, read_checkpoint
+from transformer.training.checkpoint import BEST, list_checkpoints, read_checkpoint
 from transformer.training.run import train
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "diversify.py"
@@ -141,6 +142,23 @@ def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
     first, second = (rows(home / f"{name}-2-of-2.jsonl") for name in ("forward", "forward-2"))
     assert [source for source, _ in first] == [source for source, _ in second]
     assert first != second
+
+
+def test_several_students_begin_alike_and_their_mean_is_written(
+    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diversify(*TEACHER, "--students", "2") == 1
+    assert "--students 2: at least one, and several begin with the" in capsys.readouterr().err
+    assert diversify(*TEACHER, "--students", "2", "--from-teacher") == 0
+    runs = [tmp_path / "run", tmp_path / "run-2"]
+    first, second = (read_checkpoint(run / BEST) for run in runs)
+    assert first.config.data == second.config.data
+    assert first.config.init_from == second.config.init_from == f"{tmp_path}/run-teachers/forward"
+    assert (first.config.seed, second.config.seed) == (3, 4)
+    mean = read_checkpoint(runs[0] / "mean.safetensors").weights()
+    for name, x in first.weights().items():
+        expected = torch.stack([x.double(), second.weights()[name].double()]).mean(0)
+        assert torch.equal(mean[name], expected.float())
 
 
 def test_stopped_in_a_teacher_it_goes_on_there(

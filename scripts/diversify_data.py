@@ -1,0 +1,188 @@
+"""What `diversify.py` adds to the data: who translates it, and the files of pairs they make."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer import Translator
+from transformer.cli_options import configure_search
+from transformer.config import Config
+from transformer.config_data import CorpusConfig
+from transformer.data.corpus import load_corpora
+from transformer.decoding.results import Translation
+from transformer.decoding.translator import CHUNK_LINES
+from transformer.errors import UserError
+from transformer.evaluation import sentence_metric
+from transformer.training.checkpoint import find_checkpoint
+from transformer.training.logger import log
+
+
+@dataclass(frozen=True)
+class Translations:
+    """What is added to the data.
+
+    Attributes:
+        teachers: of each direction.
+        n_best: translations that each searches for, for each text.
+        keep: those of them that are nearest to the data.
+    """
+
+    teachers: int = 1
+    n_best: int = 1
+    keep: int = 1
+
+    def check(self, beam_size: int) -> None:
+        """Makes sure that there can be so many.
+
+        Raises:
+            UserError: they cannot be.
+        """
+        if self.teachers < 1:
+            raise UserError(f"--teachers {self.teachers}: one of each direction is the least")
+        if not 1 <= self.n_best <= beam_size:
+            raise UserError(
+                f"--n-best {self.n_best}: a beam of {beam_size} finds 1 to {beam_size}"
+                " (--teacher decoding.beam_size)"
+            )
+        if not 1 <= self.keep <= self.n_best:
+            raise UserError(
+                f"--keep {self.keep}: of {self.n_best} translations (--n-best), 1 to {self.n_best}"
+                " are left"
+            )
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that translates one side of the data.
+
+    Attributes:
+        own: the side that it translates, 0 for the source and 1 for the target.
+        number: of the teacher among those of its direction, from 0.
+        run_dir: of its run.
+        file: of what it translates, paired with the translations.
+    """
+
+    own: int
+    number: int
+    run_dir: Path
+    file: Path
+
+
+def plan_teachers(home: Path, wanted: Translations) -> list[Teacher]:
+    """Returns the teachers of both directions; the first one translates from the source."""
+    teachers = []
+    for number in range(wanted.teachers):
+        for own, direction in enumerate(("forward", "backward")):
+            name = f"{direction}-{number + 1}" if number else direction
+            file = home / f"{name}-{wanted.keep}-of-{wanted.n_best}.jsonl"
+            teachers.append(Teacher(own, number, home / name, file))
+    return teachers
+
+
+def reversed_config(config: Config, home: Path) -> Config:
+    """Returns the configuration of the other direction; its pairs are written into a folder."""
+
+    def turned(name: str, corpora: Sequence[CorpusConfig]) -> list[CorpusConfig]:
+        if not corpora:
+            return []
+        pairs = [(row["tgt"], row["src"]) for row in load_corpora(corpora, config.data)]
+        path = home / name
+        if not path.exists() or read_pairs(path) != pairs:  # a run may know it as it is
+            write_pairs(path, pairs)
+        return [corpus_of(path)]
+
+    data = config.data.model_copy(
+        update={
+            "source_language": config.data.target_language,
+            "target_language": config.data.source_language,
+            "train": turned("train.jsonl", config.data.train),
+            "validation": turned("validation.jsonl", config.data.validation),
+            "test": {},
+        }
+    )
+    tokenizer = config.tokenizer.model_copy(
+        update={
+            "source_sampling": config.tokenizer.target_sampling,
+            "target_sampling": config.tokenizer.source_sampling,
+        }
+    )
+    return config.model_copy(update={"data": data, "tokenizer": tokenizer})
+
+
+def translate(
+    teacher: Teacher, pairs: Sequence[tuple[str, str]], wanted: Translations, processes: int
+) -> None:
+    """Writes what a teacher makes of its side of the data, unless it is there already.
+
+    Args:
+        teacher: that translates; it has been trained.
+        pairs: of source and target.
+        wanted: how many translations, and how many of them are kept.
+        processes: that translate, on a CPU; 1 = as many as there are cores.
+    """
+    own, path = teacher.own, teacher.file
+    learned_at = find_checkpoint(teacher.run_dir).stat().st_mtime_ns
+    is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
+    expected = [pair[own] for pair in pairs for _ in range(wanted.keep)]
+    if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
+        return
+    log.info("%s translates %s sentences", teacher.run_dir, f"{len(pairs):,}")
+    translator = Translator.load(teacher.run_dir)
+    search = {"n_best": wanted.n_best} | ({"processes": processes} if processes > 1 else {})
+    options = configure_search(translator, search)
+    score = sentence_metric("bleu", translator.config.data.target_language)
+    found = translator.translate_stream([pair[own] for pair in pairs], options)
+    made = (
+        (pair[own], text)
+        for pair, best in zip(pairs, with_progress(found), strict=True)
+        for text in nearest(best, pair[1 - own], wanted.keep, score)
+    )
+    write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
+    for line in translator.summary.lines():
+        log.info(line)
+
+
+def nearest(
+    found: Sequence[Translation], reference: str, keep: int, score: Callable[[str, str], float]
+) -> list[str]:
+    """Returns so many different texts: of more the ones that the score puts nearest to the
+    reference; if there are fewer, the best one is there again.
+    """
+    texts = list(dict.fromkeys(each.text for each in found if each.ids))
+    if len(texts) > keep:
+        texts.sort(key=lambda text: -score(text, reference))  # of equal ones the first stays first
+    return [*texts[:keep], *[found[0].text] * (keep - len(texts))]
+
+
+def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:
+    """Yields the same; the log says how many there were."""
+    for number, best in enumerate(found, 1):
+        yield best
+        if number % CHUNK_LINES == 0:
+            log.info("%s translated", f"{number:,}")
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Reads what `write_pairs` wrote."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        rows = [json.loads(line) for line in file]
+    return [(row["source"], row["target"]) for row in rows]
+
+
+def write_pairs(path: Path, pairs: Iterable[tuple[str, ...]]) -> None:
+    """Writes pairs into a file of JSON lines, which is there as a whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8", newline="\n") as file:
+        for src, tgt in pairs:
+            json.dump({"source": src, "target": tgt}, file, ensure_ascii=False)
+            file.write("\n")
+    os.replace(part, path)
+
+
+def corpus_of(path: Path) -> CorpusConfig:
+    """Returns the setting that names a file of pairs."""
+    return CorpusConfig(path=str(path), source_column="source", target_column="target")
