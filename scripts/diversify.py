@@ -7,7 +7,7 @@ its translation in the data (sequence-level interpolation, Kim and Rush 2016, se
 as often. With --students S so many models learn from all that, which begin with the same weights
 and differ by their seeds, and RUN_DIR/mean.safetensors holds the mean of their weights.
 
-    python scripts/diversify.py configs/small_data.yaml --teacher training.max_steps=2000
+    python scripts/diversify.py configs/small_data.yaml --from-teacher --student model.dropout=0.1
 
 The run is that of CONFIG.yaml; teachers and translations are in a folder beside it,
 RUN_DIR-teachers. What is finished is not done again, and what was interrupted goes on. It uses
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from diversify_data import Translations, corpus_of, plan_teachers, reversed_config, translate
 
-from transformer.config import Config
+from transformer.config import Config, ModelConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
 from transformer.errors import InterruptedRun, UserError
@@ -42,11 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("config", metavar="CONFIG.yaml")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of all models")
     parser.add_argument(
-        "--teacher",
+        "--student",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of all teachers; may be given several times",
+        help="of the model that learns from all; may be given several times",
     )
     parser.add_argument(
         "--from-teacher",
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_intermixed_args(arguments)
     log_to_console()
     try:
-        config = load_config(chosen.config, chosen.settings)
-        teacher = load_config(chosen.config, [*chosen.settings, *chosen.teacher])
+        teacher = load_config(chosen.config, chosen.settings)
+        config = load_config(chosen.config, [*chosen.settings, *chosen.student])
         keep = chosen.n_best if chosen.keep is None else chosen.keep
         wanted = Translations(chosen.teachers, chosen.n_best, keep)
         diversify(config, teacher, wanted, chosen.from_teacher, chosen.students)
@@ -114,12 +114,14 @@ def diversify(
     """
     if any(corpus.tag for corpus in config.data.train):
         raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
-    wanted.check(teacher.decoding.beam_size)
+    wanted.check()
     if num_students < 1 or (num_students > 1 and not from_teacher):
         raise UserError(
             f"--students {num_students}: at least one, and several begin with the same weights"
             " (--from-teacher)"
         )
+    if from_teacher:
+        refuse_other_shape(config.model, teacher.model)
     home = Path(f"{config.run_dir}-teachers")
     teachers = plan_teachers(home, wanted)
     data = config.data.model_copy(
@@ -164,6 +166,21 @@ def plan_students(config: Config, number: int) -> list[Config]:
         config.model_copy(update={"run_dir": run_dir, "seed": config.seed + i})
         for i, run_dir in enumerate(run_dirs)
     ]
+
+
+def refuse_other_shape(student: ModelConfig, teacher: ModelConfig) -> None:
+    """Makes sure that a model can begin with the weights of another.
+
+    Raises:
+        UserError: it cannot.
+    """
+    for name in ModelConfig.model_fields:
+        own, theirs = getattr(student, name), getattr(teacher, name)
+        if "dropout" not in name and own != theirs:
+            raise UserError(
+                f"--from-teacher: model.{name} is {own} for the student and {theirs} for the"
+                " teacher; it can only be the same for both"
+            )
 
 
 def refuse_other_run(student: Config) -> None:

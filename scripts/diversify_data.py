@@ -27,7 +27,7 @@ class Translations:
 
     Attributes:
         teachers: of each direction.
-        n_best: translations that each searches for, for each text.
+        n_best: translations that each searches for, for each text; the beam is at least as wide.
         keep: those of them that are nearest to the data.
     """
 
@@ -35,7 +35,7 @@ class Translations:
     n_best: int = 1
     keep: int = 1
 
-    def check(self, beam_size: int) -> None:
+    def check(self) -> None:
         """Makes sure that there can be so many.
 
         Raises:
@@ -43,11 +43,8 @@ class Translations:
         """
         if self.teachers < 1:
             raise UserError(f"--teachers {self.teachers}: one of each direction is the least")
-        if not 1 <= self.n_best <= beam_size:
-            raise UserError(
-                f"--n-best {self.n_best}: a beam of {beam_size} finds 1 to {beam_size}"
-                " (--teacher decoding.beam_size)"
-            )
+        if self.n_best < 1:
+            raise UserError(f"--n-best {self.n_best}: one translation is the least")
         if not 1 <= self.keep <= self.n_best:
             raise UserError(
                 f"--keep {self.keep}: of {self.n_best} translations (--n-best), 1 to {self.n_best}"

@@ -25,7 +25,7 @@ from transformer.training.checkpoint import BEST, list_checkpoints, read_checkpo
 from transformer.training.run import train
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "diversify.py"
-TEACHER = ("--teacher", "training.max_steps=4", "--teacher", "training.save_every=2")
+STUDENT = ("--student", "training.max_steps=6")
 Diversify = Callable[..., int]
 
 
@@ -37,7 +37,8 @@ def diversify(
     main = script("diversify").main
     config = tmp_path / "config.yaml"
     config.write_text(SETTINGS.format(folder=corpus_folder))
-    quick = ("training.max_steps=6", "training.log_every=1", "validation.every=100")
+    settings = ("training.max_steps=4", "training.save_every=2", "training.log_every=1")
+    quick = (*settings, "validation.every=100", *STUDENT)
     return lambda *options: main([str(config), f"run_dir={tmp_path}/run", *quick, *options])
 
 
@@ -49,7 +50,7 @@ def rows(path: Path) -> list[tuple[str, str]]:
 def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     diversify: Diversify, corpus_folder: Path, tmp_path: Path
 ) -> None:
-    assert diversify(*TEACHER, "--from-teacher") == 0
+    assert diversify("--from-teacher") == 0
     src, tgt = ((corpus_folder / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
     home = tmp_path / "run-teachers"
     for name, given, place in (("forward", src, 0), ("backward", tgt, 1)):
@@ -68,16 +69,16 @@ def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     assert config.training.max_steps == 6
     assert config.init_from == f"{home}/forward"
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
-    assert diversify(*TEACHER, "--from-teacher") == 0
+    assert diversify("--from-teacher") == 0
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
 
 
 def test_of_each_text_it_takes_the_best_translations_and_its_data_as_often(
     diversify: Diversify, corpus_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert diversify(*TEACHER, "--n-best", "99") == 1
-    assert "--n-best 99: a beam of 5 finds 1 to 5" in capsys.readouterr().err
-    assert diversify(*TEACHER, "--n-best", "3") == 0
+    assert diversify("--n-best", "0") == 1
+    assert "--n-best 0: one translation is the least" in capsys.readouterr().err
+    assert diversify("--n-best", "3") == 0
     home = tmp_path / "run-teachers"
     texts = (corpus_folder / "train.xx").read_text().splitlines()
     pairs = rows(home / "forward-3-of-3.jsonl")
@@ -97,9 +98,9 @@ def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
     diversify: Diversify, corpus_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By sacreBLEU's own score of a sentence, and among all that the search has found."""
-    assert diversify(*TEACHER, "--n-best", "5", "--keep", "6") == 1
+    assert diversify("--n-best", "5", "--keep", "6") == 1
     assert "--keep 6: of 5 translations (--n-best), 1 to 5 are left" in capsys.readouterr().err
-    assert diversify("--teacher", "training.max_steps=200", "--n-best", "5", "--keep", "2") == 0
+    assert diversify("training.max_steps=200", "--n-best", "5", "--keep", "2") == 0
     texts, references = (
         (corpus_folder / f"train.{x}").read_text().splitlines() for x in ("yy", "xx")
     )
@@ -124,9 +125,9 @@ def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
 def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
     diversify: Diversify, corpus_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert diversify(*TEACHER, "--teachers", "0") == 1
+    assert diversify("--teachers", "0") == 1
     assert "--teachers 0: one of each direction is the least" in capsys.readouterr().err
-    assert diversify(*TEACHER, "seed=7", "--teachers", "2", "--n-best", "2", "--from-teacher") == 0
+    assert diversify("seed=7", "--teachers", "2", "--n-best", "2", "--from-teacher") == 0
     home = tmp_path / "run-teachers"
     names = ["forward", "backward", "forward-2", "backward-2"]
     runs = [read_checkpoint(list_checkpoints(home / name)[-1][1]) for name in names]
@@ -147,9 +148,9 @@ def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
 def test_several_students_begin_alike_and_their_mean_is_written(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert diversify(*TEACHER, "--students", "2") == 1
+    assert diversify("--students", "2") == 1
     assert "--students 2: at least one, and several begin with the" in capsys.readouterr().err
-    assert diversify(*TEACHER, "--students", "2", "--from-teacher") == 0
+    assert diversify("--students", "2", "--from-teacher") == 0
     runs = [tmp_path / "run", tmp_path / "run-2"]
     first, second = (read_checkpoint(run / BEST) for run in runs)
     assert first.config.data == second.config.data
@@ -173,10 +174,10 @@ def test_stopped_in_a_teacher_it_goes_on_there(
         return update(self, what)
 
     monkeypatch.setattr(trainer.Trainer, "update", stopping)
-    assert diversify(*TEACHER) == 128 + signal.SIGTERM
+    assert diversify() == 128 + signal.SIGTERM
     assert (tmp_path / "run-teachers" / "forward-1-of-1.jsonl").exists()
     assert not (tmp_path / "run").exists()
-    assert diversify(*TEACHER) == 0
+    assert diversify() == 0
     assert steps[:4] == [("forward", step) for step in (1, 2, 3, 4)]
     assert [step for name, step in steps if name == "backward"] == [1, 2, 3, 3, 4]
     assert steps[-6:] == [("run", step) for step in range(1, 7)]
@@ -187,8 +188,12 @@ def test_processes_that_torchrun_started_work_together(corpus_folder: Path, tmp_
     (tmp_path / "config.yaml").write_text(SETTINGS.format(folder=corpus_folder))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    own = [f"run_dir={tmp_path}/run", "training.max_steps=6", "validation.every=100"]
-    command = [SCRIPT, tmp_path / "config.yaml", *own, *TEACHER]
+    own = [f"run_dir={tmp_path}/run", "training.max_steps=4", "validation.every=100", *STUDENT]
+    command = [
+        SCRIPT,
+        tmp_path / "config.yaml",
+        *own,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for _ in range(2):  # the second time all is there
         done = subprocess.run(
@@ -213,10 +218,10 @@ def test_processes_that_torchrun_started_work_together(corpus_folder: Path, tmp_
 def test_a_teacher_that_learned_more_translates_anew(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert diversify(*TEACHER) == 0
+    assert diversify() == 0
     home = tmp_path / "run-teachers"
     before = (home / "forward-1-of-1.jsonl").stat().st_mtime_ns
-    more = ("--teacher", "training.max_steps=40", "--teacher", "training.learning_rate=0.02")
+    more = ("training.max_steps=40", "training.learning_rate=0.02")
     assert diversify(*more) == 1
     assert "run has learned from older translations" in capsys.readouterr().err
     assert (home / "forward-1-of-1.jsonl").stat().st_mtime_ns > before
@@ -229,16 +234,36 @@ def test_other_data_of_as_many_lines_is_translated_anew(
         text = (corpus_folder / f"train.{language}").read_text()
         (tmp_path / f"train.{language}").write_text(text)
     own = [f"data.train.0.source={tmp_path}/train.xx", f"data.train.0.target={tmp_path}/train.yy"]
-    assert diversify(*own, *TEACHER) == 0
+    assert (
+        diversify(
+            *own,
+        )
+        == 0
+    )
     for language in ("xx", "yy"):
         path = tmp_path / f"train.{language}"
         path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
     shutil.rmtree(tmp_path / "run")
-    assert diversify(*own, *TEACHER) == 0
+    assert (
+        diversify(
+            *own,
+        )
+        == 0
+    )
     home = tmp_path / "run-teachers"
     src, tgt = ((tmp_path / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
     assert [pair[0] for pair in rows(home / "forward-1-of-1.jsonl")] == src
     assert [pair[1] for pair in rows(home / "backward-1-of-1.jsonl")] == tgt
+
+
+def test_a_student_that_cannot_begin_with_the_teachers_weights_is_refused_at_once(
+    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diversify("--from-teacher", "--student", "model.d_ff=8") == 1
+    error = capsys.readouterr().err
+    assert "--from-teacher: model.d_ff is 8 for the student and" in error
+    assert not (tmp_path / "run-teachers").exists()
+    assert diversify("--from-teacher", "--student", "model.dropout=0.5") == 0
 
 
 def test_tags_and_other_runs_are_refused_before_anything_is_trained(
@@ -249,6 +274,6 @@ def test_tags_and_other_runs_are_refused_before_anything_is_trained(
     train(
         load_config(tmp_path / "config.yaml", [f"run_dir={tmp_path}/run", "training.max_steps=2"])
     )
-    assert diversify(*TEACHER) == 1
+    assert diversify() == 1
     assert "run: holds a run without these translations" in capsys.readouterr().err
     assert not (tmp_path / "run-teachers").exists()
