@@ -4,7 +4,7 @@ model learns from (source, target), (source, translation) and (translation, targ
 these are the N best translations of each text, or with --keep K those K of them that are nearest to
 its translation in the data (sequence-level interpolation, Kim and Rush 2016, section 3.3); with
 --teachers T those of T teachers of each direction, which differ by their seeds. Its data is there
-as often. With --students S so many models learn from all that, which begin with the same weights
+as often. With --average M so many models learn from all that, which begin with the same weights
 and differ by their seeds, and RUN_DIR/mean.safetensors holds the mean of their weights.
 
     python scripts/diversify.py configs/small_data.yaml --from-teacher --student model.dropout=0.1
@@ -23,7 +23,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from diversify_data import Translations, corpus_of, plan_teachers, reversed_config, translate
+from diversify_data import (
+    Translations,
+    content,
+    corpus_of,
+    note,
+    noted,
+    plan_teachers,
+    reversed_config,
+    translate,
+)
 
 from transformer.config import Config, ModelConfig
 from transformer.config_file import load_config
@@ -38,7 +47,9 @@ from transformer.training.run import train
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description="Train on translations of the data too.")
+    parser = argparse.ArgumentParser(
+        description="Train on translations of the data too.", allow_abbrev=False
+    )
     parser.add_argument("config", metavar="CONFIG.yaml")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of all models")
     parser.add_argument(
@@ -54,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="begin with the weights and vocabulary of the teacher of the same direction",
     )
     parser.add_argument(
-        "--students", type=int, default=1, metavar="S", help="models to average (%(default)s)"
+        "--average", type=int, default=1, metavar="M", help="models that learn (%(default)s)"
     )
     parser.add_argument(
         "--teachers", type=int, default=1, metavar="T", help="of each direction (%(default)s)"
@@ -75,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load_config(chosen.config, [*chosen.settings, *chosen.student])
         keep = chosen.n_best if chosen.keep is None else chosen.keep
         wanted = Translations(chosen.teachers, chosen.n_best, keep)
-        diversify(config, teacher, wanted, chosen.from_teacher, chosen.students)
+        diversify(config, teacher, wanted, chosen.from_teacher, chosen.average)
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
@@ -83,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("diversify: stopped; the same command goes on", file=sys.stderr)
         return 130
     except OSError as error:
-        print(f"diversify: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"diversify: {where}{error.strerror}", file=sys.stderr)
         return 1
     except InterruptedRun as interrupted:
         print("diversify: stopped; the same command goes on", file=sys.stderr)
@@ -112,26 +124,13 @@ def diversify(
         UserError: a configuration, the data or a run is not right.
         InterruptedRun: a signal asked to stop; the same call goes on.
     """
-    if any(corpus.tag for corpus in config.data.train):
-        raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
-    wanted.check()
-    if num_students < 1 or (num_students > 1 and not from_teacher):
-        raise UserError(
-            f"--students {num_students}: at least one, and several begin with the same weights"
-            " (--from-teacher)"
-        )
-    if from_teacher:
-        refuse_other_shape(config.model, teacher.model)
-    home = Path(f"{config.run_dir}-teachers")
+    refuse_what_cannot_be(config, teacher, wanted, num_students, from_teacher)
+    run_dir = Path(config.run_dir)
+    home = run_dir.with_name(f"{run_dir.name}-teachers")
     teachers = plan_teachers(home, wanted)
-    data = config.data.model_copy(
-        update={
-            "train": [
-                *config.data.train * (wanted.keep * wanted.teachers),
-                *(corpus_of(each.file) for each in teachers),
-            ]
-        }
-    )
+    own_data = config.data.train * (wanted.keep * wanted.teachers)
+    extra = [corpus_of(each.file) for each in teachers]
+    data = config.data.model_copy(update={"train": [*own_data, *extra]})
     start = str(teachers[0].run_dir) if from_teacher else config.init_from
     model = config.model_copy(update={"data": data, "init_from": start})
     students = plan_students(model, num_students)
@@ -144,31 +143,63 @@ def diversify(
         directions = [teacher, reversed_config(teacher, home)]
     for each in teachers:
         own = {"run_dir": str(each.run_dir), "seed": teacher.seed + each.number}
-        train(directions[each.own].model_copy(update=own), resume=True)
+        own_config = directions[each.own].model_copy(update=own)
+        train(own_config, resume=True)
         with start_ranks(device) as ranks, ranks.first_alone():
-            translate(each, pairs, wanted, processes=ranks.size)
-        for student in students:
-            refuse_older_translations(student, each.file)
+            translate(each, own_config, pairs, wanted)
+    learned_from = [content(each.file) for each in teachers]
     for student in students:
+        with start_ranks(device) as ranks, ranks.first_alone():
+            note_what_it_learns_from(student, home, learned_from)
         train(student, resume=True)
     if num_students > 1:
-        mean = Path(config.run_dir) / "mean.safetensors"
+        mean = run_dir / "mean.safetensors"
         with start_ranks(device) as ranks:
             if ranks.is_first:
                 average_models([Path(student.run_dir) for student in students], mean)
         log.info("%s: the mean of %d models", mean, num_students)
 
 
+def refuse_what_cannot_be(
+    config: Config, teacher: Config, wanted: Translations, num_students: int, from_teacher: bool
+) -> None:
+    """Makes sure, before hours of training, that all of it can be done.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if any(corpus.tag for corpus in config.data.train):
+        raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
+    wanted.check()
+    if num_students < 1 or (num_students > 1 and not (from_teacher or config.init_from)):
+        raise UserError(
+            f"--average {num_students}: at least one, and several begin with the same weights"
+            " (--from-teacher)"
+        )
+    if config.data.drop_duplicates and wanted.keep * wanted.teachers > 1:
+        raise UserError("data.drop_duplicates: the data is there several times; must be false")
+    if teacher.decoding.shortlist:
+        raise UserError("decoding.shortlist: is for one direction; leave it out")
+    if config.run_dir != teacher.run_dir:
+        raise UserError("--student run_dir: the teachers are beside it; name it for all models")
+    last = max(config.seed + num_students, teacher.seed + wanted.teachers) - 1
+    if last >= 2**31:
+        raise UserError(f"seed {config.seed}: the last model would have {last}, which is too large")
+    if from_teacher:
+        refuse_other_model(config.model, teacher.model)
+
+
 def plan_students(config: Config, number: int) -> list[Config]:
     """Returns so many runs, each with a seed and a directory of its own."""
-    run_dirs = [config.run_dir, *(f"{config.run_dir}-{i + 1}" for i in range(1, number))]
+    first = Path(config.run_dir)
+    run_dirs = [first, *(first.with_name(f"{first.name}-{i + 1}") for i in range(1, number))]
     return [
-        config.model_copy(update={"run_dir": run_dir, "seed": config.seed + i})
+        config.model_copy(update={"run_dir": str(run_dir), "seed": config.seed + i})
         for i, run_dir in enumerate(run_dirs)
     ]
 
 
-def refuse_other_shape(student: ModelConfig, teacher: ModelConfig) -> None:
+def refuse_other_model(student: ModelConfig, teacher: ModelConfig) -> None:
     """Makes sure that a model can begin with the weights of another.
 
     Raises:
@@ -184,30 +215,37 @@ def refuse_other_shape(student: ModelConfig, teacher: ModelConfig) -> None:
 
 
 def refuse_other_run(student: Config) -> None:
-    """Makes sure that a run, if it is there, has learned from these files.
+    """Makes sure that a run, if it is there, was asked to learn from these files.
 
     Raises:
-        UserError: it has not.
+        UserError: it was not.
     """
     saved = list_checkpoints(Path(student.run_dir))
     if saved and read_checkpoint(saved[-1][1]).config.data.train != student.data.train:
         raise UserError(
-            f"{student.run_dir}: holds a run without these translations; name another run_dir"
+            f"{student.run_dir}: holds a run without these translations; delete it (its teachers"
+            " are beside it), or name another run_dir"
         )
 
 
-def refuse_older_translations(student: Config, file: Path) -> None:
-    """Makes sure that a run, if it is there, has learned from a file as it is now.
+def note_what_it_learns_from(student: Config, home: Path, files: Sequence[str | None]) -> None:
+    """Notes which translations a run learns from.
+
+    Args:
+        student: the run.
+        home: the folder of the teachers.
+        files: the digests of the files of translations.
 
     Raises:
-        UserError: it has not.
+        UserError: the run has learned from others.
     """
-    saved = list_checkpoints(Path(student.run_dir))
-    if saved and min(path.stat().st_mtime_ns for _, path in saved) < file.stat().st_mtime_ns:
+    run_dir = Path(student.run_dir)
+    if list_checkpoints(run_dir) and noted(home / run_dir.name) != list(files):
         raise UserError(
-            f"{student.run_dir} has learned from older translations than {file}; delete it, or"
-            " name another run_dir"
+            f"{run_dir}: has learned from other translations than those that are in {home} now;"
+            f" delete {run_dir}, or name another run_dir"
         )
+    note(home / run_dir.name, list(files))
 
 
 if __name__ == "__main__":

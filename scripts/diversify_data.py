@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,12 +13,14 @@ from transformer import Translator
 from transformer.cli_options import configure_search
 from transformer.config import Config
 from transformer.config_data import CorpusConfig
+from transformer.data.cache import fingerprint
 from transformer.data.corpus import load_corpora
+from transformer.decoding.options import SearchOptions
 from transformer.decoding.results import Translation
 from transformer.decoding.translator import CHUNK_LINES
 from transformer.errors import UserError
 from transformer.evaluation import sentence_metric
-from transformer.training.checkpoint import find_checkpoint
+from transformer.training.checkpoint import find_checkpoint, read_checkpoint
 from transformer.training.logger import log
 
 
@@ -88,7 +91,7 @@ def reversed_config(config: Config, home: Path) -> Config:
             return []
         pairs = [(row["tgt"], row["src"]) for row in load_corpora(corpora, config.data)]
         path = home / name
-        if not path.exists() or read_pairs(path) != pairs:  # a run may know it as it is
+        if _pairs_of(path) != pairs:  # a run may know it as it is
             write_pairs(path, pairs)
         return [corpus_of(path)]
 
@@ -107,31 +110,41 @@ def reversed_config(config: Config, home: Path) -> Config:
             "target_sampling": config.tokenizer.source_sampling,
         }
     )
-    return config.model_copy(update={"data": data, "tokenizer": tokenizer})
+    own = {"data": data, "tokenizer": tokenizer, "init_from": None}  # a start has one direction
+    return config.model_copy(update=own)
 
 
 def translate(
-    teacher: Teacher, pairs: Sequence[tuple[str, str]], wanted: Translations, processes: int
+    teacher: Teacher, config: Config, pairs: Sequence[tuple[str, str]], wanted: Translations
 ) -> None:
     """Writes what a teacher makes of its side of the data, unless it is there already.
 
     Args:
         teacher: that translates; it has been trained.
+        config: of the teacher, as it is now.
         pairs: of source and target.
         wanted: how many translations, and how many of them are kept.
-        processes: that translate, on a CPU; 1 = as many as there are cores.
     """
     own, path = teacher.own, teacher.file
-    learned_at = find_checkpoint(teacher.run_dir).stat().st_mtime_ns
-    is_newer = path.exists() and path.stat().st_mtime_ns >= learned_at
-    expected = [pair[own] for pair in pairs for _ in range(wanted.keep)]
-    if is_newer and [pair[own] for pair in read_pairs(path)] == expected:
+    decoding = config.decoding
+    checkpoint = read_checkpoint(find_checkpoint(teacher.run_dir))
+    made_of = fingerprint(
+        pairs,
+        checkpoint.metadata["digest"],
+        decoding.model_dump(mode="json", exclude={"processes", "batch_tokens"}),
+        wanted.n_best,
+        wanted.keep,
+    )
+    if noted(path) == [made_of, content(path)]:
         return
     log.info("%s translates %s sentences", teacher.run_dir, f"{len(pairs):,}")
-    translator = Translator.load(teacher.run_dir)
-    search = {"n_best": wanted.n_best} | ({"processes": processes} if processes > 1 else {})
-    options = configure_search(translator, search)
-    score = sentence_metric("bleu", translator.config.data.target_language)
+    translator = Translator.load(teacher.run_dir, device=config.training.device)
+    translator.options = SearchOptions.from_config(decoding)
+    translator.batch_tokens = decoding.batch_tokens
+    started = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # the others of this machine wait
+    processes = started if started > 1 else decoding.processes
+    options = configure_search(translator, {"n_best": wanted.n_best, "processes": processes})
+    score = sentence_metric("bleu", config.data.target_language)
     found = translator.translate_stream([pair[own] for pair in pairs], options)
     made = (
         (pair[own], text)
@@ -139,8 +152,36 @@ def translate(
         for text in nearest(best, pair[1 - own], wanted.keep, score)
     )
     write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
+    note(path, [made_of, content(path)])
     for line in translator.summary.lines():
         log.info(line)
+
+
+def content(path: Path) -> str | None:
+    """Returns a digest of a file, None if it is not there."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def noted(path: Path) -> object:
+    """Returns what was noted of a file or a run, None if nothing was."""
+    try:
+        return json.loads(_note_of(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def note(path: Path, value: object) -> None:
+    """Notes something of a file or a run."""
+    aside = path.with_name(f"{path.name}.note.part")
+    aside.write_text(json.dumps(value), encoding="utf-8")
+    os.replace(aside, _note_of(path))
+
+
+def _note_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.note")
 
 
 def nearest(
@@ -163,20 +204,28 @@ def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translati
             log.info("%s translated", f"{number:,}")
 
 
-def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Reads what `write_pairs` wrote."""
-    with path.open(encoding="utf-8", newline="\n") as file:
-        rows = [json.loads(line) for line in file]
-    return [(row["source"], row["target"]) for row in rows]
+def _pairs_of(path: Path) -> list[tuple[str, str]] | None:
+    """Reads what `write_pairs` wrote; None if it is not there, or damaged."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            rows = [json.loads(line) for line in file]
+        return [(row["source"], row["target"]) for row in rows]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[str, ...]]) -> None:
     """Writes pairs into a file of JSON lines, which is there as a whole or not at all."""
     part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
-        for src, tgt in pairs:
-            json.dump({"source": src, "target": tgt}, file, ensure_ascii=False)
-            file.write("\n")
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            for src, tgt in pairs:
+                json.dump({"source": src, "target": tgt}, file, ensure_ascii=False)
+                file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UserError(f"{path}: could not be written: {error.strerror}") from None
     os.replace(part, path)
 
 

@@ -148,9 +148,9 @@ def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
 def test_several_students_begin_alike_and_their_mean_is_written(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert diversify("--students", "2") == 1
-    assert "--students 2: at least one, and several begin with the" in capsys.readouterr().err
-    assert diversify("--students", "2", "--from-teacher") == 0
+    assert diversify("--average", "2") == 1
+    assert "--average 2: at least one, and several begin with the" in capsys.readouterr().err
+    assert diversify("--average", "2", "--from-teacher") == 0
     runs = [tmp_path / "run", tmp_path / "run-2"]
     first, second = (read_checkpoint(run / BEST) for run in runs)
     assert first.config.data == second.config.data
@@ -223,7 +223,9 @@ def test_a_teacher_that_learned_more_translates_anew(
     before = (home / "forward-1-of-1.jsonl").stat().st_mtime_ns
     more = ("training.max_steps=40", "training.learning_rate=0.02")
     assert diversify(*more) == 1
-    assert "run has learned from older translations" in capsys.readouterr().err
+    assert "run: has learned from other translations than those that are in" in (
+        capsys.readouterr().err
+    )
     assert (home / "forward-1-of-1.jsonl").stat().st_mtime_ns > before
 
 
@@ -254,6 +256,66 @@ def test_other_data_of_as_many_lines_is_translated_anew(
     src, tgt = ((tmp_path / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
     assert [pair[0] for pair in rows(home / "forward-1-of-1.jsonl")] == src
     assert [pair[1] for pair in rows(home / "backward-1-of-1.jsonl")] == tgt
+
+
+@pytest.mark.parametrize("change", ["references", "damage", "search"])
+def test_translations_are_made_anew_when_what_they_are_made_of_has_changed(
+    change: str,
+    diversify: Diversify,
+    corpus_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And a run that has learned from what was there before is not called done."""
+    for language in ("xx", "yy"):
+        text = (corpus_folder / f"train.{language}").read_text()
+        (tmp_path / f"train.{language}").write_text(text)
+    own = [f"data.train.0.source={tmp_path}/train.xx", f"data.train.0.target={tmp_path}/train.yy"]
+    own += ["training.max_steps=60", "--n-best", "5", "--keep", "1"]
+    assert diversify(*own) == 0
+    assert diversify(*own) == 0
+    file = tmp_path / "run-teachers" / "forward-1-of-5.jsonl"
+    before = rows(file)
+    if change == "references":
+        path = tmp_path / "train.yy"
+        path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    elif change == "damage":
+        file.write_bytes(file.read_bytes()[:500])
+    else:
+        own += ["decoding.max_length=1", "decoding.max_length_ratio=0"]
+    capsys.readouterr()
+    status = diversify(*own)
+    assert "run-teachers/forward translates 150 sentences" in capsys.readouterr().err
+    if change == "damage":
+        assert status == 0
+        assert rows(file) == before
+    else:
+        assert rows(file) != before
+        assert status == 1
+
+
+def test_a_second_call_does_nothing_where_epochs_decide(
+    diversify: Diversify, tmp_path: Path
+) -> None:
+    own = ["data.validation=[]", "training.max_epochs=2", "--from-teacher", "--average", "2"]
+    assert diversify(*own) == 0
+    files = {path: path.read_bytes() for path in (tmp_path / "run-teachers").glob("*.jsonl")}
+    assert diversify(*own) == 0
+    assert files == {path: path.read_bytes() for path in files}
+
+
+def test_what_cannot_be_is_refused_before_anything_is_trained(
+    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, says in (
+        (["data.drop_duplicates=true", "--n-best", "2"], "data.drop_duplicates: the data is there"),
+        (["decoding.shortlist=x"], "decoding.shortlist: is for one direction"),
+        (["--student", "run_dir=x"], "--student run_dir: the teachers are beside it"),
+        (["seed=2147483647", "--teachers", "2"], "the last model would have 2147483648"),
+    ):
+        assert diversify(*options) == 1
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "run-teachers").exists()
 
 
 def test_a_student_that_cannot_begin_with_the_teachers_weights_is_refused_at_once(

@@ -285,19 +285,26 @@ def test_only_models_that_go_together_are_averaged(
     output = tmp_path / "mean.safetensors"
     train(make_config("tokenizer.vocab_size=290", "training.max_steps=1", run="fewer"))
     train(make_config("tokenizer.kind=unigram", "training.max_steps=1", run="unigram"))
+    train(make_config("model.num_heads=1", "training.max_steps=1", run="heads"))
+    train(make_config("data.source_language=zz", "training.max_steps=1", run="turned"))
     for name, says in (
-        ("fewer", "holds other weights than the checkpoints before it"),
-        ("unigram", "has another vocabulary than the checkpoints before it"),
+        ("fewer", "the size of its vocabulary or model is not that of the checkpoints before it"),
+        ("unigram", "its vocabulary is not that of the checkpoints before it"),
+        ("heads", "model.num_heads is not that of the checkpoints before it"),
+        ("turned", "data.source_language is not that of the checkpoints before it"),
         ("none", "no such checkpoint"),
     ):
         done = command("average", trained_run, tmp_path / name, "-o", output)
         assert done.status == 1
         assert says in done.error
-    best = tmp_path / "fewer" / BEST
-    whole = best.read_bytes()
-    done = command("average", tmp_path / "fewer", tmp_path / "fewer", "-o", best)
-    assert "is a checkpoint of the run" in done.error
-    assert best.read_bytes() == whole
+    heads = tmp_path / "heads"
+    for path in (heads / BEST, list_checkpoints(heads)[-1][1]):
+        whole = path.read_bytes()
+        for models in ([heads, heads], [heads, "--last", 1]):
+            done = command("average", *models, "-o", path)
+            assert done.status == 1
+            assert "is a checkpoint of a run" in done.error
+            assert path.read_bytes() == whole
     for options in ([trained_run], [trained_run, trained_run, "--last", 1]):
         done = command("average", *options, "-o", output)
         assert done.status == 2
@@ -324,7 +331,7 @@ def test_an_average_is_not_written_over_a_folder_or_a_checkpoint(
     for output, says in (
         (tmp_path, f"is a folder; needs the name of a file, such as {tmp_path}/mean.safetensors"),
         (Path(), "is a folder"),
-        (newest, "is a checkpoint of the run, writing would destroy it"),
+        (newest, "is a checkpoint of a run, writing would destroy it"),
     ):
         done = command("average", trained_run, "--last", 1, "-o", output)
         assert done.status == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
@@ -96,8 +97,8 @@ class _KeyTwice(ValueError):
 def _object(items: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(items)
     if len(found) < len(items):
-        keys = [key for key, _ in items]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in items)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise _KeyTwice(f"{twice}: an object has this key more than once")
     return found
 

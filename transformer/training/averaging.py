@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
+from transformer.config import Config
 from transformer.errors import UserError
 from transformer.training.checkpoint import (
+    BEST,
     find_checkpoint,
     list_checkpoints,
     read_checkpoint,
@@ -34,15 +35,16 @@ def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
             f"{run_dir}: has {len(checkpoints)} checkpoints, {last} were asked for;"
             " training.keep_checkpoints says how many a run keeps"
         )
-    _refuse_output(output, [path for _, path in checkpoints])
+    _refuse_output(output, _checkpoints_of(run_dir))
     return _write_mean([path for _, path in checkpoints[-last:]], output)
 
 
 def average_models(models: Sequence[Path], output: Path) -> list[int]:
     """Writes the mean of the weights of several models; returns their steps.
 
-    Models that began with the same weights, such as one fine-tuned with several seeds, lie so near
-    to each other that their mean translates better than each (Wortsman et al. 2022, model soups).
+    Models that began with the same weights, such as one fine-tuned with several settings, lie so
+    near to each other that their mean can translate better than each (Wortsman et al. 2022, model
+    soups).
 
     Args:
         models: run directories, of which each gives its best checkpoint, or files.
@@ -53,8 +55,13 @@ def average_models(models: Sequence[Path], output: Path) -> list[int]:
             of them.
     """
     paths = [find_checkpoint(model) for model in models]
-    _refuse_output(output, paths)
+    runs = [Path(model) for model in models if Path(model).is_dir()]
+    _refuse_output(output, [*paths, *(path for run in runs for path in _checkpoints_of(run))])
     return _write_mean(paths, output)
+
+
+def _checkpoints_of(run_dir: Path) -> list[Path]:
+    return [run_dir / BEST, *(path for _, path in list_checkpoints(run_dir))]
 
 
 def _refuse_output(output: Path, checkpoints: Sequence[Path]) -> None:
@@ -63,7 +70,7 @@ def _refuse_output(output: Path, checkpoints: Sequence[Path]) -> None:
             f"{output}: is a folder; needs the name of a file, such as {output}/mean.safetensors"
         )
     if output.exists() and any(path.exists() and output.samefile(path) for path in checkpoints):
-        raise UserError(f"{output}: is a checkpoint of the run, writing would destroy it")
+        raise UserError(f"{output}: is a checkpoint of a run, writing would destroy it")
 
 
 def _write_mean(paths: Sequence[Path], output: Path) -> list[int]:
@@ -71,19 +78,19 @@ def _write_mean(paths: Sequence[Path], output: Path) -> list[int]:
     weights. Returns their steps.
     """
     total: dict[str, Tensor] = {}
-    tokenizers: dict[str, Tensor] = {}
+    first: dict[str, object] = {}
     steps = []
     for path in paths:
         checkpoint = read_checkpoint(path)
         found = checkpoint.weights("ema.") or checkpoint.weights()
-        if total and _shapes(found) != _shapes(total):
-            raise UserError(f"{path}: holds other weights than the checkpoints before it")
-        own = {k: x for k, x in checkpoint.tensors.items() if k.startswith("tokenizer")}
-        if tokenizers and _bytes(own) != _bytes(tokenizers):
-            raise UserError(f"{path}: has another vocabulary than the checkpoints before it")
+        tokenizers = {k: x for k, x in checkpoint.tensors.items() if k.startswith("tokenizer")}
+        own = _what_must_agree(checkpoint.config, found, tokenizers)
+        for name, value in own.items():
+            if value != first.get(name, value):
+                raise UserError(f"{path}: {name} is not that of the checkpoints before it")
+        first = own
         for name, x in found.items():
             total[name] = total[name] + x.double() if name in total else x.double()
-        tokenizers = own
         steps.append(checkpoint.step)
     weights = {f"model.{name}": (x / len(paths)).float() for name, x in total.items()}
     metadata = {
@@ -95,9 +102,15 @@ def _write_mean(paths: Sequence[Path], output: Path) -> list[int]:
     return steps
 
 
-def _bytes(tensors: Mapping[str, Tensor]) -> dict[str, bytes]:
-    return {name: x.numpy().tobytes() for name, x in tensors.items()}
-
-
-def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: x.shape for name, x in weights.items()}
+def _what_must_agree(
+    config: Config, weights: Mapping[str, Tensor], tokenizers: Mapping[str, Tensor]
+) -> dict[str, object]:
+    """Returns what a mean makes sense for, by what it is called in a sentence."""
+    model = config.model.model_dump(mode="json")
+    return {
+        "the size of its vocabulary or model": {name: x.shape for name, x in weights.items()},
+        "its vocabulary": {name: x.numpy().tobytes() for name, x in tokenizers.items()},
+        **{f"model.{name}": x for name, x in model.items() if "dropout" not in name},
+        "data.source_language": config.data.source_language,
+        "data.target_language": config.data.target_language,
+    }
