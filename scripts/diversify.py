@@ -4,8 +4,7 @@ model learns from (source, target), (source, translation) and (translation, targ
 these are the N best translations of each text, or with --keep K those K of them that are nearest to
 its translation in the data (sequence-level interpolation, Kim and Rush 2016, section 3.3); with
 --teachers T those of T teachers of each direction, which differ by their seeds. Its data is there
-as often. With --average M so many models learn from all that, which begin with the same weights
-and differ by their seeds, and RUN_DIR/mean.safetensors holds the mean of their weights.
+as often.
 
     python scripts/diversify.py configs/small_data.yaml --from-teacher --student model.dropout=0.1
 
@@ -38,10 +37,9 @@ from transformer.config import Config, ModelConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
 from transformer.errors import InterruptedRun, UserError
-from transformer.training.averaging import average_models
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
-from transformer.training.logger import log, log_to_console
+from transformer.training.logger import log_to_console
 from transformer.training.run import train
 
 
@@ -65,9 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="begin with the weights and vocabulary of the teacher of the same direction",
     )
     parser.add_argument(
-        "--average", type=int, default=1, metavar="M", help="models that learn (%(default)s)"
-    )
-    parser.add_argument(
         "--teachers", type=int, default=1, metavar="T", help="of each direction (%(default)s)"
     )
     parser.add_argument(
@@ -86,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load_config(chosen.config, [*chosen.settings, *chosen.student])
         keep = chosen.n_best if chosen.keep is None else chosen.keep
         wanted = Translations(chosen.teachers, chosen.n_best, keep)
-        diversify(config, teacher, wanted, chosen.from_teacher, chosen.average)
+        diversify(config, teacher, wanted, chosen.from_teacher)
     except UserError as error:
         print(f"diversify: {error}", file=sys.stderr)
         return 1
@@ -104,11 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def diversify(
-    config: Config,
-    teacher: Config,
-    wanted: Translations,
-    from_teacher: bool = False,
-    num_students: int = 1,
+    config: Config, teacher: Config, wanted: Translations, from_teacher: bool = False
 ) -> None:
     """Trains the teachers, translates, and trains the model.
 
@@ -118,13 +109,12 @@ def diversify(
         wanted: what is added to the data.
         from_teacher: whether the model begins with the weights of the first teacher of its
             direction.
-        num_students: models that are averaged.
 
     Raises:
         UserError: a configuration, the data or a run is not right.
         InterruptedRun: a signal asked to stop; the same call goes on.
     """
-    refuse_what_cannot_be(config, teacher, wanted, num_students, from_teacher)
+    refuse_what_cannot_be(config, teacher, wanted, from_teacher)
     run_dir = Path(config.run_dir)
     home = run_dir.with_name(f"{run_dir.name}-teachers")
     teachers = plan_teachers(home, wanted)
@@ -133,9 +123,7 @@ def diversify(
     data = config.data.model_copy(update={"train": [*own_data, *extra]})
     start = str(teachers[0].run_dir) if from_teacher else config.init_from
     model = config.model_copy(update={"data": data, "init_from": start})
-    students = plan_students(model, num_students)
-    for student in students:
-        refuse_other_run(student)
+    refuse_other_run(model)
     device = config.training.device
     with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
         home.mkdir(parents=True, exist_ok=True)
@@ -147,21 +135,13 @@ def diversify(
         train(own_config, resume=True)
         with start_ranks(device) as ranks, ranks.first_alone():
             translate(each, own_config, pairs, wanted)
-    learned_from = [content(each.file) for each in teachers]
-    for student in students:
-        with start_ranks(device) as ranks, ranks.first_alone():
-            note_what_it_learns_from(student, home, learned_from)
-        train(student, resume=True)
-    if num_students > 1:
-        mean = run_dir / "mean.safetensors"
-        with start_ranks(device) as ranks:
-            if ranks.is_first:
-                average_models([Path(student.run_dir) for student in students], mean)
-        log.info("%s: the mean of %d models", mean, num_students)
+    with start_ranks(device) as ranks, ranks.first_alone():
+        note_what_it_learns_from(model, home, [content(each.file) for each in teachers])
+    train(model, resume=True)
 
 
 def refuse_what_cannot_be(
-    config: Config, teacher: Config, wanted: Translations, num_students: int, from_teacher: bool
+    config: Config, teacher: Config, wanted: Translations, from_teacher: bool
 ) -> None:
     """Makes sure, before hours of training, that all of it can be done.
 
@@ -171,32 +151,17 @@ def refuse_what_cannot_be(
     if any(corpus.tag for corpus in config.data.train):
         raise UserError("data.train.tag: a tagged corpus has several directions; leave the tag out")
     wanted.check()
-    if num_students < 1 or (num_students > 1 and not (from_teacher or config.init_from)):
-        raise UserError(
-            f"--average {num_students}: at least one, and several begin with the same weights"
-            " (--from-teacher)"
-        )
     if config.data.drop_duplicates and wanted.keep * wanted.teachers > 1:
         raise UserError("data.drop_duplicates: the data is there several times; must be false")
     if teacher.decoding.shortlist:
         raise UserError("decoding.shortlist: is for one direction; leave it out")
     if config.run_dir != teacher.run_dir:
         raise UserError("--student run_dir: the teachers are beside it; name it for all models")
-    last = max(config.seed + num_students, teacher.seed + wanted.teachers) - 1
+    last = teacher.seed + wanted.teachers - 1
     if last >= 2**31:
-        raise UserError(f"seed {config.seed}: the last model would have {last}, which is too large")
+        raise UserError(f"seed {teacher.seed}: the last teacher would have {last}, too large a one")
     if from_teacher:
         refuse_other_model(config.model, teacher.model)
-
-
-def plan_students(config: Config, number: int) -> list[Config]:
-    """Returns so many runs, each with a seed and a directory of its own."""
-    first = Path(config.run_dir)
-    run_dirs = [first, *(first.with_name(f"{first.name}-{i + 1}") for i in range(1, number))]
-    return [
-        config.model_copy(update={"run_dir": str(run_dir), "seed": config.seed + i})
-        for i, run_dir in enumerate(run_dirs)
-    ]
 
 
 def refuse_other_model(student: ModelConfig, teacher: ModelConfig) -> None:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from sacrebleu import sentence_bleu
 from small_task import SETTINGS
 
 from transformer import SearchOptions, Translator
 from transformer.config_file import load_config
 from transformer.training import trainer
-from transformer.training.checkpoint import BEST, list_checkpoints, read_checkpoint
+from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.run import train
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "diversify.py"
@@ -143,23 +142,6 @@ def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
     first, second = (rows(home / f"{name}-2-of-2.jsonl") for name in ("forward", "forward-2"))
     assert [source for source, _ in first] == [source for source, _ in second]
     assert first != second
-
-
-def test_several_students_begin_alike_and_their_mean_is_written(
-    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert diversify("--average", "2") == 1
-    assert "--average 2: at least one, and several begin with the" in capsys.readouterr().err
-    assert diversify("--average", "2", "--from-teacher") == 0
-    runs = [tmp_path / "run", tmp_path / "run-2"]
-    first, second = (read_checkpoint(run / BEST) for run in runs)
-    assert first.config.data == second.config.data
-    assert first.config.init_from == second.config.init_from == f"{tmp_path}/run-teachers/forward"
-    assert (first.config.seed, second.config.seed) == (3, 4)
-    mean = read_checkpoint(runs[0] / "mean.safetensors").weights()
-    for name, x in first.weights().items():
-        expected = torch.stack([x.double(), second.weights()[name].double()]).mean(0)
-        assert torch.equal(mean[name], expected.float())
 
 
 def test_stopped_in_a_teacher_it_goes_on_there(
@@ -297,7 +279,7 @@ def test_translations_are_made_anew_when_what_they_are_made_of_has_changed(
 def test_a_second_call_does_nothing_where_epochs_decide(
     diversify: Diversify, tmp_path: Path
 ) -> None:
-    own = ["data.validation=[]", "training.max_epochs=2", "--from-teacher", "--average", "2"]
+    own = ["data.validation=[]", "training.max_epochs=2", "--from-teacher"]
     assert diversify(*own) == 0
     files = {path: path.read_bytes() for path in (tmp_path / "run-teachers").glob("*.jsonl")}
     assert diversify(*own) == 0
@@ -311,7 +293,7 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(
         (["data.drop_duplicates=true", "--n-best", "2"], "data.drop_duplicates: the data is there"),
         (["decoding.shortlist=x"], "decoding.shortlist: is for one direction"),
         (["--student", "run_dir=x"], "--student run_dir: the teachers are beside it"),
-        (["seed=2147483647", "--teachers", "2"], "the last model would have 2147483648"),
+        (["seed=2147483647", "--teachers", "2"], "the last teacher would have 2147483648"),
     ):
         assert diversify(*options) == 1
         assert says in capsys.readouterr().err
