@@ -138,7 +138,8 @@ def translate(
     if noted(path) == [made_of, content(path)]:
         return
     log.info("%s translates %s sentences", teacher.run_dir, f"{len(pairs):,}")
-    translator = Translator.load(teacher.run_dir, device=config.training.device)
+    device, precision = config.training.device, decoding.precision
+    translator = Translator.load(teacher.run_dir, device=device, precision=precision)
     translator.options = SearchOptions.from_config(decoding)
     translator.batch_tokens = decoding.batch_tokens
     started = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # the others of this machine wait
