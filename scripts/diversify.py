@@ -22,16 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from diversify_data import (
-    Translations,
-    content,
-    corpus_of,
-    note,
-    noted,
-    plan_teachers,
-    reversed_config,
-    translate,
-)
+from diversify_data import Translations, plan_teachers, reversed_config, translate
 
 from transformer.config import Config, ModelConfig
 from transformer.config_file import load_config
@@ -117,27 +108,28 @@ def diversify(
     refuse_what_cannot_be(config, teacher, wanted, from_teacher)
     run_dir = Path(config.run_dir)
     home = run_dir.with_name(f"{run_dir.name}-teachers")
-    teachers = plan_teachers(home, wanted)
-    own_data = config.data.train * (wanted.keep * wanted.teachers)
-    extra = [corpus_of(each.file) for each in teachers]
-    data = config.data.model_copy(update={"train": [*own_data, *extra]})
-    start = str(teachers[0].run_dir) if from_teacher else config.init_from
-    model = config.model_copy(update={"data": data, "init_from": start})
-    refuse_other_run(model)
+    if list_checkpoints(run_dir) and not home.exists():
+        raise other_run(run_dir)
     device = config.training.device
     with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
         home.mkdir(parents=True, exist_ok=True)
         pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
         directions = [teacher, reversed_config(teacher, home)]
+    teachers = plan_teachers(home, wanted.teachers)
+    extra = []
     for each in teachers:
         own = {"run_dir": str(each.run_dir), "seed": teacher.seed + each.number}
         own_config = directions[each.own].model_copy(update=own)
         train(own_config, resume=True)
         with start_ranks(device) as ranks, ranks.first_alone():
-            translate(each, own_config, pairs, wanted)
-    with start_ranks(device) as ranks, ranks.first_alone():
-        note_what_it_learns_from(model, home, [content(each.file) for each in teachers])
-    train(model, resume=True)
+            extra.append(translate(each, own_config, pairs, wanted))
+    own_data = config.data.train * (wanted.keep * wanted.teachers)
+    data = config.data.model_copy(update={"train": [*own_data, *extra]})
+    start = str(teachers[0].run_dir) if from_teacher else config.init_from
+    saved = list_checkpoints(run_dir)
+    if saved and read_checkpoint(saved[-1][1]).config.data.train != data.train:
+        raise other_run(run_dir)
+    train(config.model_copy(update={"data": data, "init_from": start}), resume=True)
 
 
 def refuse_what_cannot_be(
@@ -170,47 +162,21 @@ def refuse_other_model(student: ModelConfig, teacher: ModelConfig) -> None:
     Raises:
         UserError: it cannot.
     """
-    for name in ModelConfig.model_fields:
-        own, theirs = getattr(student, name), getattr(teacher, name)
-        if "dropout" not in name and own != theirs:
+    for name, own in student.architecture.items():
+        theirs = teacher.architecture[name]
+        if own != theirs:
             raise UserError(
                 f"--from-teacher: model.{name} is {own} for the student and {theirs} for the"
                 " teacher; it can only be the same for both"
             )
 
 
-def refuse_other_run(student: Config) -> None:
-    """Makes sure that a run, if it is there, was asked to learn from these files.
-
-    Raises:
-        UserError: it was not.
-    """
-    saved = list_checkpoints(Path(student.run_dir))
-    if saved and read_checkpoint(saved[-1][1]).config.data.train != student.data.train:
-        raise UserError(
-            f"{student.run_dir}: holds a run without these translations; delete it (its teachers"
-            " are beside it), or name another run_dir"
-        )
-
-
-def note_what_it_learns_from(student: Config, home: Path, files: Sequence[str | None]) -> None:
-    """Notes which translations a run learns from.
-
-    Args:
-        student: the run.
-        home: the folder of the teachers.
-        files: the digests of the files of translations.
-
-    Raises:
-        UserError: the run has learned from others.
-    """
-    run_dir = Path(student.run_dir)
-    if list_checkpoints(run_dir) and noted(home / run_dir.name) != list(files):
-        raise UserError(
-            f"{run_dir}: has learned from other translations than those that are in {home} now;"
-            f" delete {run_dir}, or name another run_dir"
-        )
-    note(home / run_dir.name, list(files))
+def other_run(run_dir: Path) -> UserError:
+    """Returns what to say of a run that has not learned from these translations."""
+    return UserError(
+        f"{run_dir}: holds a run without these translations; delete it (its teachers are beside"
+        " it), or name another run_dir"
+    )
 
 
 if __name__ == "__main__":

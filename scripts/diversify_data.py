@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +12,7 @@ from transformer import Translator
 from transformer.cli_options import configure_search
 from transformer.config import Config
 from transformer.config_data import CorpusConfig
-from transformer.data.cache import fingerprint
+from transformer.data.cache import fingerprint, stored
 from transformer.data.corpus import load_corpora
 from transformer.decoding.options import SearchOptions
 from transformer.decoding.results import Translation
@@ -63,23 +62,20 @@ class Teacher:
         own: the side that it translates, 0 for the source and 1 for the target.
         number: of the teacher among those of its direction, from 0.
         run_dir: of its run.
-        file: of what it translates, paired with the translations.
     """
 
     own: int
     number: int
     run_dir: Path
-    file: Path
 
 
-def plan_teachers(home: Path, wanted: Translations) -> list[Teacher]:
+def plan_teachers(home: Path, number_of_each: int) -> list[Teacher]:
     """Returns the teachers of both directions; the first one translates from the source."""
     teachers = []
-    for number in range(wanted.teachers):
+    for number in range(number_of_each):
         for own, direction in enumerate(("forward", "backward")):
             name = f"{direction}-{number + 1}" if number else direction
-            file = home / f"{name}-{wanted.keep}-of-{wanted.n_best}.jsonl"
-            teachers.append(Teacher(own, number, home / name, file))
+            teachers.append(Teacher(own, number, home / name))
     return teachers
 
 
@@ -93,7 +89,7 @@ def reversed_config(config: Config, home: Path) -> Config:
         path = home / name
         if _pairs_of(path) != pairs:  # a run may know it as it is
             write_pairs(path, pairs)
-        return [corpus_of(path)]
+        return [_corpus_of(path)]
 
     data = config.data.model_copy(
         update={
@@ -116,8 +112,11 @@ def reversed_config(config: Config, home: Path) -> Config:
 
 def translate(
     teacher: Teacher, config: Config, pairs: Sequence[tuple[str, str]], wanted: Translations
-) -> None:
-    """Writes what a teacher makes of its side of the data, unless it is there already.
+) -> CorpusConfig:
+    """Returns what a teacher makes of its side of the data, after translating it if need be.
+
+    The name of its folder tells what it is made of: both sides of the data, the teacher's weights,
+    the search and how many translations are kept.
 
     Args:
         teacher: that translates; it has been trained.
@@ -125,18 +124,28 @@ def translate(
         pairs: of source and target.
         wanted: how many translations, and how many of them are kept.
     """
-    own, path = teacher.own, teacher.file
-    decoding = config.decoding
-    checkpoint = read_checkpoint(find_checkpoint(teacher.run_dir))
     made_of = fingerprint(
         pairs,
-        checkpoint.metadata["digest"],
-        decoding.model_dump(mode="json", exclude={"processes", "batch_tokens"}),
-        wanted.n_best,
-        wanted.keep,
+        read_checkpoint(find_checkpoint(teacher.run_dir)).metadata["digest"],
+        config.decoding.model_dump(mode="json", exclude={"processes", "batch_tokens"}),
     )
-    if noted(path) == [made_of, content(path)]:
-        return
+    name = f"{teacher.run_dir.name}-{wanted.keep}-of-{wanted.n_best}-{made_of}"
+    file = "pairs.jsonl"
+    folder = stored(
+        teacher.run_dir.with_name(name),
+        lambda aside: _write_translations(aside / file, teacher, config, pairs, wanted),
+    )
+    return _corpus_of(folder / file)
+
+
+def _write_translations(
+    path: Path,
+    teacher: Teacher,
+    config: Config,
+    pairs: Sequence[tuple[str, str]],
+    wanted: Translations,
+) -> None:
+    own, decoding = teacher.own, config.decoding
     log.info("%s translates %s sentences", teacher.run_dir, f"{len(pairs):,}")
     device, precision = config.training.device, decoding.precision
     translator = Translator.load(teacher.run_dir, device=device, precision=precision)
@@ -153,36 +162,8 @@ def translate(
         for text in nearest(best, pair[1 - own], wanted.keep, score)
     )
     write_pairs(path, (pair[:: 1 - 2 * own] for pair in made))
-    note(path, [made_of, content(path)])
     for line in translator.summary.lines():
         log.info(line)
-
-
-def content(path: Path) -> str | None:
-    """Returns a digest of a file, None if it is not there."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def noted(path: Path) -> object:
-    """Returns what was noted of a file or a run, None if nothing was."""
-    try:
-        return json.loads(_note_of(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def note(path: Path, value: object) -> None:
-    """Notes something of a file or a run."""
-    aside = path.with_name(f"{path.name}.note.part")
-    aside.write_text(json.dumps(value), encoding="utf-8")
-    os.replace(aside, _note_of(path))
-
-
-def _note_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.note")
 
 
 def nearest(
@@ -230,6 +211,6 @@ def write_pairs(path: Path, pairs: Iterable[tuple[str, ...]]) -> None:
     os.replace(part, path)
 
 
-def corpus_of(path: Path) -> CorpusConfig:
+def _corpus_of(path: Path) -> CorpusConfig:
     """Returns the setting that names a file of pairs."""
     return CorpusConfig(path=str(path), source_column="source", target_column="target")

@@ -76,6 +76,11 @@ class ModelConfig(Section):
             raise ValueError(f"d_model / num_heads, {width // heads}, must be even to rotate")
         return self
 
+    @property
+    def architecture(self) -> dict[str, object]:
+        """What two models have in common if one can take the other's weights: all but dropout."""
+        return {name: x for name, x in self.model_dump().items() if "dropout" not in name}
+
 
 class TrainingConfig(Section):
     """The update and its optimizer. Nothing here depends on how many devices there are."""

@@ -41,6 +41,12 @@ def diversify(
     return lambda *options: main([str(config), f"run_dir={tmp_path}/run", *quick, *options])
 
 
+def file_of(home: Path, name: str) -> Path:
+    """The only file of translations with a name such as forward-1-of-1."""
+    (file,) = home.glob(f"{name}-*/pairs.jsonl")
+    return file
+
+
 def rows(path: Path) -> list[tuple[str, str]]:
     found = map(json.loads, path.read_text().splitlines())
     return [(row["source"], row["target"]) for row in found]
@@ -53,7 +59,7 @@ def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     src, tgt = ((corpus_folder / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
     home = tmp_path / "run-teachers"
     for name, given, place in (("forward", src, 0), ("backward", tgt, 1)):
-        pairs = rows(home / f"{name}-1-of-1.jsonl")
+        pairs = rows(file_of(home, f"{name}-1-of-1"))
         own, made = ([pair[i] for pair in pairs] for i in (place, 1 - place))
         assert own == given
         expected = Translator.load(home / name, device="cpu").translate(given)
@@ -62,8 +68,8 @@ def test_the_model_learns_from_its_data_and_from_what_each_teacher_makes_of_it(
     config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
     assert [corpus.path or corpus.source for corpus in config.data.train] == [
         f"{corpus_folder}/train.xx",
-        f"{home}/forward-1-of-1.jsonl",
-        f"{home}/backward-1-of-1.jsonl",
+        str(file_of(home, "forward-1-of-1")),
+        str(file_of(home, "backward-1-of-1")),
     ]
     assert config.training.max_steps == 6
     assert config.init_from == f"{home}/forward"
@@ -80,7 +86,7 @@ def test_of_each_text_it_takes_the_best_translations_and_its_data_as_often(
     assert diversify("--n-best", "3") == 0
     home = tmp_path / "run-teachers"
     texts = (corpus_folder / "train.xx").read_text().splitlines()
-    pairs = rows(home / "forward-3-of-3.jsonl")
+    pairs = rows(file_of(home, "forward-3-of-3"))
     assert [source for source, _ in pairs] == [text for text in texts for _ in range(3)]
     options = SearchOptions(5, 3, max_length=5, max_length_ratio=1.0)
     translator = Translator.load(home / "forward", device="cpu")
@@ -104,7 +110,7 @@ def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
         (corpus_folder / f"train.{x}").read_text().splitlines() for x in ("yy", "xx")
     )
     home = tmp_path / "run-teachers"
-    pairs = rows(home / "backward-2-of-5.jsonl")
+    pairs = rows(file_of(home, "backward-2-of-5"))
     assert [target for _, target in pairs] == [text for text in texts for _ in range(2)]
     translator = Translator.load(home / "backward", device="cpu")
     found = translator.translate_n_best(texts, replace(translator.options, n_best=5))
@@ -137,9 +143,9 @@ def test_several_teachers_differ_by_their_seeds_and_the_model_learns_from_all(
     assert model.init_from == f"{home}/forward"
     assert [corpus.path or corpus.source for corpus in model.data.train] == [
         *[f"{corpus_folder}/train.xx"] * 4,
-        *(f"{home}/{name}-2-of-2.jsonl" for name in names),
+        *(str(file_of(home, f"{name}-2-of-2")) for name in names),
     ]
-    first, second = (rows(home / f"{name}-2-of-2.jsonl") for name in ("forward", "forward-2"))
+    first, second = (rows(file_of(home, f"{name}-2-of-2")) for name in ("forward", "forward-2"))
     assert [source for source, _ in first] == [source for source, _ in second]
     assert first != second
 
@@ -157,7 +163,7 @@ def test_stopped_in_a_teacher_it_goes_on_there(
 
     monkeypatch.setattr(trainer.Trainer, "update", stopping)
     assert diversify() == 128 + signal.SIGTERM
-    assert (tmp_path / "run-teachers" / "forward-1-of-1.jsonl").exists()
+    assert file_of(tmp_path / "run-teachers", "forward-1-of-1").exists()
     assert not (tmp_path / "run").exists()
     assert diversify() == 0
     assert steps[:4] == [("forward", step) for step in (1, 2, 3, 4)]
@@ -190,7 +196,7 @@ def test_processes_that_torchrun_started_work_together(corpus_folder: Path, tmp_
     home = tmp_path / "run-teachers"
     for name, language, place in (("forward", "xx", 0), ("backward", "yy", 1)):
         texts = (corpus_folder / f"train.{language}").read_text().splitlines()
-        made = [pair[1 - place] for pair in rows(home / f"{name}-1-of-1.jsonl")]
+        made = [pair[1 - place] for pair in rows(file_of(home, f"{name}-1-of-1"))]
         assert made == Translator.load(home / name, device="cpu").translate(texts)
     newest = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1])
     assert newest.step == 6
@@ -202,13 +208,12 @@ def test_a_teacher_that_learned_more_translates_anew(
 ) -> None:
     assert diversify() == 0
     home = tmp_path / "run-teachers"
-    before = (home / "forward-1-of-1.jsonl").stat().st_mtime_ns
+    before = file_of(home, "forward-1-of-1")
     more = ("training.max_steps=40", "training.learning_rate=0.02")
     assert diversify(*more) == 1
-    assert "run: has learned from other translations than those that are in" in (
-        capsys.readouterr().err
-    )
-    assert (home / "forward-1-of-1.jsonl").stat().st_mtime_ns > before
+    assert "run: holds a run without these translations" in capsys.readouterr().err
+    assert before in home.glob("forward-1-of-1-*/pairs.jsonl")
+    assert len(list(home.glob("forward-1-of-1-*"))) == 2
 
 
 def test_other_data_of_as_many_lines_is_translated_anew(
@@ -218,26 +223,17 @@ def test_other_data_of_as_many_lines_is_translated_anew(
         text = (corpus_folder / f"train.{language}").read_text()
         (tmp_path / f"train.{language}").write_text(text)
     own = [f"data.train.0.source={tmp_path}/train.xx", f"data.train.0.target={tmp_path}/train.yy"]
-    assert (
-        diversify(
-            *own,
-        )
-        == 0
-    )
+    assert diversify(*own) == 0
     for language in ("xx", "yy"):
         path = tmp_path / f"train.{language}"
         path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
     shutil.rmtree(tmp_path / "run")
-    assert (
-        diversify(
-            *own,
-        )
-        == 0
-    )
-    home = tmp_path / "run-teachers"
+    assert diversify(*own) == 0
     src, tgt = ((tmp_path / f"train.{x}").read_text().splitlines() for x in ("xx", "yy"))
-    assert [pair[0] for pair in rows(home / "forward-1-of-1.jsonl")] == src
-    assert [pair[1] for pair in rows(home / "backward-1-of-1.jsonl")] == tgt
+    learned = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config.data.train
+    forward, backward = (rows(Path(str(corpus.path))) for corpus in learned[-2:])
+    assert [pair[0] for pair in forward] == src
+    assert [pair[1] for pair in backward] == tgt
 
 
 @pytest.mark.parametrize("change", ["references", "damage", "search"])
@@ -256,7 +252,8 @@ def test_translations_are_made_anew_when_what_they_are_made_of_has_changed(
     own += ["training.max_steps=60", "--n-best", "5", "--keep", "1"]
     assert diversify(*own) == 0
     assert diversify(*own) == 0
-    file = tmp_path / "run-teachers" / "forward-1-of-5.jsonl"
+    home = tmp_path / "run-teachers"
+    file = file_of(home, "forward-1-of-5")
     before = rows(file)
     if change == "references":
         path = tmp_path / "train.yy"
@@ -268,12 +265,13 @@ def test_translations_are_made_anew_when_what_they_are_made_of_has_changed(
     capsys.readouterr()
     status = diversify(*own)
     assert "run-teachers/forward translates 150 sentences" in capsys.readouterr().err
+    assert rows(file) == before
     if change == "damage":
         assert status == 0
-        assert rows(file) == before
     else:
-        assert rows(file) != before
         assert status == 1
+        (new,) = (x for x in home.glob("forward-1-of-5-*/pairs.jsonl") if x != file)
+        assert rows(new) != before
 
 
 def test_a_second_call_does_nothing_where_epochs_decide(
@@ -281,7 +279,8 @@ def test_a_second_call_does_nothing_where_epochs_decide(
 ) -> None:
     own = ["data.validation=[]", "training.max_epochs=2", "--from-teacher"]
     assert diversify(*own) == 0
-    files = {path: path.read_bytes() for path in (tmp_path / "run-teachers").glob("*.jsonl")}
+    files = {path: path.read_bytes() for path in (tmp_path / "run-teachers").glob("*/pairs.jsonl")}
+    assert len(files) == 2
     assert diversify(*own) == 0
     assert files == {path: path.read_bytes() for path in files}
 

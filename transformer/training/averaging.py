@@ -88,7 +88,7 @@ def _write_mean(paths: Sequence[Path], output: Path) -> list[int]:
         for name, value in own.items():
             if value != first.get(name, value):
                 raise UserError(f"{path}: {name} is not that of the checkpoints before it")
-        first = own
+        first = first or own
         for name, x in found.items():
             total[name] = total[name] + x.double() if name in total else x.double()
         steps.append(checkpoint.step)
@@ -106,11 +106,10 @@ def _what_must_agree(
     config: Config, weights: Mapping[str, Tensor], tokenizers: Mapping[str, Tensor]
 ) -> dict[str, object]:
     """Returns what a mean makes sense for, by what it is called in a sentence."""
-    model = config.model.model_dump(mode="json")
     return {
         "the size of its vocabulary or model": {name: x.shape for name, x in weights.items()},
         "its vocabulary": {name: x.numpy().tobytes() for name, x in tokenizers.items()},
-        **{f"model.{name}": x for name, x in model.items() if "dropout" not in name},
+        **{f"model.{name}": x for name, x in config.model.architecture.items()},
         "data.source_language": config.data.source_language,
         "data.target_language": config.data.target_language,
     }
