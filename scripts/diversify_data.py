@@ -170,12 +170,14 @@ def nearest(
     found: Sequence[Translation], reference: str, keep: int, score: Callable[[str, str], float]
 ) -> list[str]:
     """Returns so many different texts: of more the ones that the score puts nearest to the
-    reference; if there are fewer, the best one is there again.
+    reference; if there are fewer, the best one is there again. What was cut at its greatest length,
+    and mostly says the same over and over, is taken if there is nothing else.
     """
-    texts = list(dict.fromkeys(each.text for each in found if each.ids))
+    whole = [each for each in found if each.finished] or found
+    texts = list(dict.fromkeys(each.text for each in whole if each.ids))
     if len(texts) > keep:
         texts.sort(key=lambda text: -score(text, reference))  # of equal ones the first stays first
-    return [*texts[:keep], *[found[0].text] * (keep - len(texts))]
+    return [*texts[:keep], *[whole[0].text] * (keep - len(texts))]
 
 
 def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:

@@ -19,6 +19,7 @@ from small_task import SETTINGS
 
 from transformer import SearchOptions, Translator
 from transformer.config_file import load_config
+from transformer.decoding.results import Translation
 from transformer.training import trainer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.run import train
@@ -92,11 +93,29 @@ def test_of_each_text_it_takes_the_best_translations_and_its_data_as_often(
     translator = Translator.load(home / "forward", device="cpu")
     assert options == replace(translator.options, n_best=3)
     found = translator.translate_n_best(texts, options)
-    kept = (list(dict.fromkeys(t.text for t in each)) for each in found)
+    whole = ([t for t in each if t.finished] or each for each in found)
+    kept = (list(dict.fromkeys(t.text for t in each)) for each in whole)
     expected = [text for each in kept for text in [*each, *each[:1] * 2][:3]]
     assert [target for _, target in pairs] == expected
     config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
     assert [corpus.source for corpus in config.data.train[:-2]] == [f"{corpus_folder}/train.xx"] * 3
+
+
+def test_a_translation_that_was_cut_is_taken_only_if_there_is_no_other(
+    script: Callable[[str], Any],
+) -> None:
+    nearest = script("diversify_data").nearest
+
+    def found(*texts: str) -> list[Translation]:
+        return [Translation(text, 0.0, [5, 2], [0.0, 0.0], text[-1] != "…") for text in texts]
+
+    def score(text: str, reference: str) -> float:
+        return float(text == reference)
+
+    assert nearest(found("a a a…", "b", "c"), "a a a…", 1, score) == ["b"]
+    assert nearest(found("a a a…", "b", "c"), "c", 1, score) == ["c"]
+    assert nearest(found("a a a…", "b"), "", 3, score) == ["b", "b", "b"]
+    assert nearest(found("a a a…", "b b…"), "", 3, score) == ["a a a…", "b b…", "a a a…"]
 
 
 def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
@@ -118,10 +137,11 @@ def test_of_the_translations_it_keeps_those_that_are_nearest_to_the_data(
     for reference, best, first, second in zip(
         references, found, pairs[::2], pairs[1::2], strict=True
     ):
-        scores = {t.text: sentence_bleu(t.text, [reference]).score for t in best}
+        whole = [t for t in best if t.finished] or best
+        scores = {t.text: sentence_bleu(t.text, [reference]).score for t in whole}
         kept = [scores[text] for text, _ in (first, second)]
         assert kept == sorted(scores.values(), reverse=True)[:2]
-        better += kept[0] > scores[best[0].text]
+        better += kept[0] > scores[whole[0].text]
     assert better > len(texts) / 4
     config = read_checkpoint(list_checkpoints(tmp_path / "run")[-1][1]).config
     assert [corpus.source for corpus in config.data.train[:-2]] == [f"{corpus_folder}/train.xx"] * 2

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], int]:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    yield runpy.run_path(str(SCRIPTS / "prepare_libreoffice_help.py"))["main"]
-    sys.modules.pop("prepare_multi30k", None)
+def main(script: Callable[[str], Any]) -> Callable[[list[str]], int]:
+    return script("prepare_libreoffice_help").main
 
 
 def write_page(folder: Path, language: str, name: str, body: str) -> None:
