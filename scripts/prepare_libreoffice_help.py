@@ -38,7 +38,8 @@ class Paragraphs(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.texts: dict[str, str] = {}
-        self._tag, self._id, self._parts = "", "", [""]
+        self._tag, self._id = "", ""
+        self._parts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in TEXT_TAGS:

@@ -67,6 +67,9 @@ def test_pairs_are_what_the_pages_say(
         ('Click OK, then <b> "Close".', "Klicken Sie auf OK, dann auf „Schließen“."),
     ]
     assert sorted(pairs) == sorted([*plain, *own])
+    assert any(
+        {text for text, _ in own} <= set(read[f"{x}.en"]) for x in ("train", "valid", "test")
+    )
     assert "pairs, en-de" in capsys.readouterr().err
     first = {name: "\n".join(lines) for name, lines in read.items()}
     assert main(options) == 0  # the shares are always the same
