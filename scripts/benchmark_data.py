@@ -168,10 +168,9 @@ def start(work: Work, text: Path, cache: Path, started_at: float) -> dict[str, f
         first_at = time.time()
         for _ in range(UPDATES):
             asked_at = time.perf_counter()
-            update = next(coming, None)
+            update = next(coming)
             waited += time.perf_counter() - asked_at
-            if update is not None:
-                trainer.update(update)
+            trainer.update(update)
         done_at = time.time()
     return {
         "start_s": ready_at - started_at,

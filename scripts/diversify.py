@@ -125,11 +125,25 @@ def diversify(
             extra.append(translate(each, own_config, pairs, wanted))
     own_data = config.data.train * (wanted.keep * wanted.teachers)
     data = config.data.model_copy(update={"train": [*own_data, *extra]})
+    config = lasting_as_long(config, teacher, teachers[0].run_dir)
     start = str(teachers[0].run_dir) if from_teacher else config.init_from
     saved = list_checkpoints(run_dir)
     if saved and read_checkpoint(saved[-1][1]).config.data.train != data.train:
         raise other_run(run_dir)
     train(config.model_copy(update={"data": data, "init_from": start}), resume=True)
+
+
+def lasting_as_long(config: Config, teacher: Config, run_dir: Path) -> Config:
+    """Returns the configuration with as many updates as the teacher took where both are told by
+    epochs alike: those of the model have several times the data.
+    """
+    training, theirs = config.training, teacher.training
+    limits = {"max_steps", "max_epochs", "min_steps"}
+    if theirs.max_epochs is None or any(getattr(training, x) != getattr(theirs, x) for x in limits):
+        return config
+    steps = list_checkpoints(run_dir)[-1][0]
+    changed = training.model_copy(update={"max_steps": steps, "max_epochs": None, "min_steps": 0})
+    return config.model_copy(update={"training": changed})
 
 
 def refuse_what_cannot_be(

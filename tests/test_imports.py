@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 # A module imports only from rows above its own.
 ROWS = [
     "config_types",
-    "config_data",
+    "config_data config_training",
     """
     config errors ids precision model.positions model.dropout model.norms model.packing
     training.event_file allocator training.muon training.stopping

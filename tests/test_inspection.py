@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformer.config import Config, ModelConfig
 from transformer.config_file import dump_config
 from transformer.data.corpus import encode_corpus, load_corpora, prepare_tokenizers
-from transformer.data.updates import START, iterate_updates
+from transformer.data.updates import START, iterate_updates, settle_steps
 from transformer.inspection import inspect_config, training_flops
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoint import load_model
@@ -37,9 +38,12 @@ def test_counts_are_those_of_the_updates_of_an_epoch(
     raw = load_corpora(config.data.train, config.data)
     tokenizers = prepare_tokenizers(config, raw)
     corpus = encode_corpus(raw, tokenizers, config.data, filters=True)
-    updates = list(iterate_updates(corpus, tokenizers, config, START))
+    config = settle_steps(config, corpus.lengths)
+    updates = list(islice(iterate_updates(corpus, tokenizers, config, START), found.total_steps))
     batches = [batch for update in updates for _, batch in update.batches]
-    assert found.updates_an_epoch == found.max_steps == len(updates)
+    assert found.updates_an_epoch == len(updates)
+    assert {update.after.epoch for update in updates} == {1}
+    assert sorted(np.concatenate([x.examples for x in updates])) == [*range(len(corpus))]
     counts = found.counts
     source = sum(update.num_source_tokens for update in updates)
     target = sum(update.num_tokens for update in updates)

@@ -56,7 +56,7 @@ def test_the_recipe_for_small_data_is_what_the_best_of_multi30k_is_trained_with(
     sizes = ("d_model", "d_ff", "num_encoder_layers", "num_decoder_layers")
     size = {name: getattr(best.model, name) for name in sizes}
     assert small.model.model_copy(update=size) == best.model
-    same = {"log_every": 0, "max_steps": 0, "decay_steps": 0}
+    same = dict.fromkeys(("log_every", "max_steps", "max_epochs", "min_steps"))
     assert {**small.training.model_dump(), **same} == {**best.training.model_dump(), **same}
 
 

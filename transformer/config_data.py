@@ -144,5 +144,4 @@ class TokenizerConfig(Section):
     target_sampling: float | None = Field(default=None, ge=0.0, le=1.0)
     """The same for the target."""
     sampling_until: float = Field(default=1.0, ge=0.0, le=1.0)
-    """Share of training.max_steps with such sampling; the updates after it see the segmentation
-    that translation sees."""
+    """Share of the updates with such sampling; those after it see what translation sees."""

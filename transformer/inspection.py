@@ -12,7 +12,7 @@ from transformer.config import Config, ModelConfig
 from transformer.data.batching import micro_batches, plan_epoch
 from transformer.data.encoding import EncodedCorpus
 from transformer.data.tokenizer import Tokenizers
-from transformer.data.updates import START, iterate_updates
+from transformer.data.updates import START, iterate_updates, settle_steps
 from transformer.model.transformer import Transformer
 from transformer.training.distributed import Ranks, choose_device
 from transformer.training.logger import clock
@@ -58,7 +58,7 @@ class Inspection:
         precision: what it computed in.
         max_tokens: padded tokens of a micro-batch.
         updates_an_epoch: so many.
-        max_steps: updates to train for.
+        total_steps: updates to train for.
         counts: what an update holds.
         trial: how fast it went.
     """
@@ -71,7 +71,7 @@ class Inspection:
     precision: str
     max_tokens: int
     updates_an_epoch: int
-    max_steps: int
+    total_steps: int
     counts: UpdateCounts
     trial: Trial
 
@@ -85,14 +85,14 @@ class Inspection:
         counts, seconds = self.counts, self.update_seconds
         return asdict(self) | {
             "parameters": {"total": sum(self.parameters.values()), **self.parameters},
-            "epochs": self.max_steps / self.updates_an_epoch,
+            "epochs": self.total_steps / self.updates_an_epoch,
             "flops_per_target_token": counts.flops / counts.target_tokens,
             "target_tokens_per_second": counts.target_tokens / seconds,
             "tokens_per_second": (counts.source_tokens + counts.target_tokens) / seconds,
             "gflops_per_second": counts.flops / seconds / 1e9,
-            "source_tokens": counts.source_tokens * self.max_steps,
-            "target_tokens": counts.target_tokens * self.max_steps,
-            "seconds": seconds * self.max_steps,
+            "source_tokens": counts.source_tokens * self.total_steps,
+            "target_tokens": counts.target_tokens * self.total_steps,
+            "seconds": seconds * self.total_steps,
         }
 
     def lines(self) -> list[str]:
@@ -113,9 +113,9 @@ class Inspection:
             f" {numbers['tokens_per_second']:,.0f} source and target tokens/s,"
             f" {numbers['gflops_per_second']:,.1f} GFLOP/s;"
             f" {self.trial.memory_bytes / 2**20:,.0f} MiB of memory",
-            f"training.max_steps {self.max_steps:,} are {numbers['epochs']:.1f} epochs,"
+            f"{self.total_steps:,} updates are {numbers['epochs']:.1f} epochs,"
             f" {numbers['target_tokens']:,.0f} target tokens, about"
-            f" {clock(self.update_seconds * self.max_steps)} here without validation",
+            f" {clock(self.update_seconds * self.total_steps)} here without validation",
         ]
 
 
@@ -129,12 +129,12 @@ def inspect_config(config: Config) -> Inspection:
     tokenizers, corpus, _ = prepare_data(config, model_to_start_from(config))
     model = make_model(config, tokenizers).to(ranks.device)
     config = choose_max_tokens(config, model, int(corpus.lengths.max()), ranks)
+    config = settle_steps(config, corpus.lengths)
     if ranks.device.type == "cpu":
         keep_freed_memory()
     trainer, trial = _trial(config, model, corpus, tokenizers, ranks)
     training = config.training
     num_updates = sum(1 for _ in plan_epoch(corpus.lengths, training.batch_tokens, config.seed, 1))
-    most_steps = num_updates * training.max_epochs if training.max_epochs else training.max_steps
     return Inspection(
         pairs=len(corpus),
         filters=corpus.report.lines(),
@@ -144,7 +144,7 @@ def inspect_config(config: Config) -> Inspection:
         precision=trainer.precision,
         max_tokens=training.micro_batch_tokens,
         updates_an_epoch=num_updates,
-        max_steps=min(training.max_steps, most_steps),
+        total_steps=training.total_steps,
         counts=count_updates(config, corpus, tokenizers.target.vocab_size),
         trial=trial,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from transformer.config import Config
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
 from transformer.data.tokenizer import Tokenizers
-from transformer.data.updates import START, Update, iterate_updates
+from transformer.data.updates import START, Update, iterate_updates, settle_steps
+from transformer.errors import UserError
+from transformer.training.optimizer import learning_rate
 
 SAMPLING = (
     "tokenizer.source_sampling=0.3",
@@ -95,7 +98,9 @@ def segmentations(
 ) -> list[dict[int, list[int]]]:
     """Returns the source ids of each example in each of three epochs."""
     by_epoch: dict[int, dict[int, list[int]]] = {1: {}, 2: {}, 3: {}}
-    for update in iterate_updates(*prepared, config, START):
+    config = settle_steps(config, prepared[0].lengths)
+    updates = iterate_updates(*prepared, config, START)
+    for update in islice(updates, config.training.total_steps):
         rows = [row[row > 0].tolist() for _, batch in update.batches for row in batch.src]
         texts = prepared[1].source.decode([row[:-1] for row in rows])
         by_text = dict(zip(texts, rows, strict=True))
@@ -125,3 +130,52 @@ def test_another_seed_segments_otherwise(
     )
     assert one == again
     assert sum(one[i] != other[i] for i in one) > 0.8 * len(one)
+
+
+LENGTHS = np.array([40, 30, 20, 10] * 25)  # 2,500 tokens
+BY_EPOCHS = ("training.batch_tokens=1000", "data.max_length=60", "training.schedule=cosine")
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ((), 300),
+        (("training.max_epochs=1",), 3),
+        (("training.max_epochs=20",), 60),
+        (("training.max_epochs=20", "training.min_steps=59"), 60),
+        (("training.max_epochs=20", "training.min_steps=90"), 90),
+        (("training.max_epochs=20", "training.min_steps=900"), 300),
+        (("training.max_epochs=1000",), 300),
+        (("training.min_steps=900",), 300),
+    ],
+)
+def test_epochs_end_a_run_between_its_least_and_its_most_updates(
+    make_config: Callable[..., Config], settings: tuple[str, ...], steps: int
+) -> None:
+    config = make_config(*BY_EPOCHS, "training.max_steps=300", "training.warmup_steps=0", *settings)
+    training = settle_steps(config, LENGTHS).training
+    assert training.total_steps == steps
+    assert learning_rate(steps, training, 32) == 0 < learning_rate(steps - 1, training, 32)
+    assert training.descent == max(1, steps // 5)
+
+
+def test_a_share_of_the_updates_is_one_of_those_that_there_will_be(
+    make_config: Callable[..., Config],
+) -> None:
+    late = (R_DROP, "training.second_pass_from=0.5", "training.max_epochs=20")
+    config = make_config(*BY_EPOCHS, *late, "training.max_steps=300")
+    training = settle_steps(config, LENGTHS).training
+    assert [training.at(step).num_passes for step in (1, 30, 31, 60)] == [1, 1, 2, 2]
+
+
+def test_too_few_epochs_for_the_warm_up_are_said(make_config: Callable[..., Config]) -> None:
+    config = make_config(*BY_EPOCHS, "training.max_epochs=2", "training.warmup_steps=7")
+    with pytest.raises(UserError, match=r"max_epochs 2: 6 is too few: warmup_steps .* take 7"):
+        settle_steps(config, LENGTHS)
+
+
+def test_how_long_a_run_lasts_is_not_known_before_its_data(
+    make_config: Callable[..., Config],
+) -> None:
+    with pytest.raises(ValueError, match="not known"):
+        _ = make_config("training.max_epochs=2").training.total_steps

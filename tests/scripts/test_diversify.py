@@ -305,6 +305,20 @@ def test_a_second_call_does_nothing_where_epochs_decide(
     assert files == {path: path.read_bytes() for path in files}
 
 
+def test_the_model_takes_as_many_updates_as_its_teacher_where_epochs_decide(
+    diversify: Diversify, tmp_path: Path
+) -> None:
+    many = "training.max_steps=100"
+    limits = ("training.max_epochs=2", many, "--student", many)
+    assert diversify(*limits) == 0
+    teacher, student = (
+        [step for step, _ in list_checkpoints(tmp_path / name)]
+        for name in ("run-teachers/forward", "run")
+    )
+    assert teacher == student
+    assert 4 < teacher[-1] < 100
+
+
 def test_what_cannot_be_is_refused_before_anything_is_trained(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -351,6 +351,17 @@ def test_each_example_is_seen_once_an_epoch_whatever_the_interruption(
     assert sorted(np.concatenate(seen).tolist()) == sorted([*range(150)] * 2)
 
 
+def test_the_learning_rate_comes_down_by_the_end_of_the_last_epoch(make_config: Make) -> None:
+    settings = ("training.schedule=linear", "training.log_every=1", "training.max_steps=1000")
+    for epochs in (2, 3):  # the second time it goes on
+        config = make_config(*settings, f"training.max_epochs={epochs}")
+        train(config, resume=True)
+        lines = (Path(config.run_dir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        found = [row for row in map(json.loads, lines) if "learning_rate" in row]
+        assert found[-1]["epoch"] == epochs
+        assert found[-1]["learning_rate"] == 0 < found[-2]["learning_rate"]
+
+
 def test_fine_tuning_starts_from_the_weights_and_vocabulary_of_another_run(
     make_config: Make,
 ) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from transformer.config import Config
 from transformer.data.batching import Batch, collate, micro_batches, plan_epoch
 from transformer.data.corpus import EncodedCorpus
 from transformer.data.tokenizer import Tokenizer, Tokenizers
+from transformer.errors import UserError
 from transformer.ids import EOS, PAD
 
 
@@ -48,6 +49,31 @@ class Update:
     num_source_tokens: int
 
 
+def settle_steps(config: Config, lengths: np.ndarray) -> Config:
+    """Returns the configuration with the number of updates that there will be.
+
+    Args:
+        config: of the run.
+        lengths: tokens of each pair's longer side.
+
+    Raises:
+        UserError: they are too few for the schedule.
+    """
+    training = config.training
+    steps = training.max_steps
+    if training.max_epochs is not None:
+        epochs = (
+            plan_epoch(lengths, training.batch_tokens, config.seed, epoch)
+            for epoch in range(1, training.max_epochs + 1)
+        )
+        in_epochs = sum(1 for _ in islice(chain.from_iterable(epochs), steps))
+        steps = min(steps, max(in_epochs, training.min_steps))
+    try:
+        return config.model_copy(update={"training": training.lasting(steps)})
+    except ValueError as error:
+        raise UserError(f"training: {error}") from None
+
+
 def iterate_updates(
     corpus: EncodedCorpus,
     tokenizers: Tokenizers,
@@ -57,7 +83,7 @@ def iterate_updates(
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Iterator[Update]:
-    """Yields the updates after `position`, epoch after epoch, until max_epochs.
+    """Yields the updates after `position`, epoch after epoch, without end.
 
     Every rank sees the same updates in the same order, cut into the same micro-batches, and keeps
     each num_ranks-th of these. `step` is the number of updates before them: position and step are
@@ -65,11 +91,11 @@ def iterate_updates(
     """
     training = config.training
     epoch, done = position.epoch, position.updates_done
-    while training.max_epochs is None or epoch <= training.max_epochs:
+    while True:
         plan = plan_epoch(corpus.lengths, training.batch_tokens, config.seed, epoch)
         for examples in islice(plan, done, None):
             done, step = done + 1, step + 1
-            if step <= config.tokenizer.sampling_until * training.max_steps:
+            if step <= config.tokenizer.sampling_until * training.total_steps:
                 src, tgt = _sampled_ids(corpus, tokenizers, config, epoch, examples)
             else:
                 src, tgt = corpus.ids(examples)

@@ -74,9 +74,9 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
     if config.schedule == "inverse_square_root":
         return peak * math.sqrt(max(warmup, 1) / step)
     if config.schedule == "warmup_stable_decay":
-        progress = (step - (config.max_steps - config.descent)) / config.descent
+        progress = (step - (config.total_steps - config.descent)) / config.descent
     else:
-        progress = (step - warmup) / max(1, config.max_steps - warmup)
+        progress = (step - warmup) / max(1, config.total_steps - warmup)
     progress = min(max(progress, 0.0), 1.0)
     left = (1 + math.cos(math.pi * progress)) / 2 if config.schedule == "cosine" else 1 - progress
     return config.min_learning_rate + (peak - config.min_learning_rate) * left

@@ -86,9 +86,9 @@ class Report:
         tally.settle()
         loss = tally.loss_sum / tally.num_tokens
         speed = tally.num_tokens / tally.seconds
-        left = (self.config.training.max_steps - step) * tally.seconds / tally.num_updates
+        left = (self.config.training.total_steps - step) * tally.seconds / tally.num_updates
         line = (
-            f"step {step:,}/{self.config.training.max_steps:,}  epoch {epoch}  loss {loss:.3f}"
+            f"step {step:,}/{self.config.training.total_steps:,}  epoch {epoch}  loss {loss:.3f}"
             f"  lr {self.rate:.2e}  {speed:,.0f} target tokens/s  time left {clock(left)}"
         )
         numbers = {

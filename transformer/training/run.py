@@ -15,6 +15,7 @@ from transformer.config import Config
 from transformer.data.cache import fingerprint
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
 from transformer.data.tokenizer import Tokenizers
+from transformer.data.updates import settle_steps
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.precision import choose_precision
@@ -162,6 +163,7 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
         log.info("weights and vocabulary come from %s, step %d", start.path, start.step)
     model.to(ranks.device)
     config = choose_max_tokens(config, model, int(corpus.lengths.max()), ranks)
+    config = settle_steps(config, corpus.lengths)
     state = TrainingState(model, config, ranks)
     if checkpoint is not None:
         _go_on(state, checkpoint, corpus)

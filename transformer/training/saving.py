@@ -65,7 +65,7 @@ class Saver:
         all else is done.
         """
         step, training = self.state.progress.step, self.state.config.training
-        return step % training.save_every == 0 and step < training.max_steps
+        return step % training.save_every == 0 and step < training.total_steps
 
     def save(self) -> None:
         """Writes the full state after the last update, once.

@@ -104,7 +104,7 @@ class Trainer:
             )
         self.state.model.train()
         bar = tqdm(
-            total=self.config.training.max_steps,
+            total=self.config.training.total_steps,
             initial=progress.step,
             unit="update",
             disable=not (self.ranks.is_first and sys.stderr is not None and sys.stderr.isatty()),
@@ -130,12 +130,10 @@ class Trainer:
         training, progress = self.config.training, self.state.progress
         try:
             self.selection.validate_if_due(self.metrics)
-            while progress.step < training.max_steps and not self.selection.is_out_of_patience:
+            while progress.step < training.total_steps and not self.selection.is_out_of_patience:
                 started_at = time.monotonic()
-                update = next(updates, None)
+                update = next(updates)
                 waited_seconds = time.monotonic() - started_at
-                if update is None:
-                    break
                 stop = self._update_within_memory(update)
                 seconds = time.monotonic() - started_at
                 progress.seconds += seconds
@@ -255,6 +253,8 @@ class Trainer:
             why = f"no better validation for {progress.validations_since_best} times"
         elif progress.step >= training.max_steps:
             why = f"training.max_steps {training.max_steps} reached"
+        elif progress.step == training.min_steps:
+            why = f"training.min_steps {training.min_steps} reached"
         else:
             why = f"training.max_epochs {training.max_epochs} reached"
         log.info("done after step %d (%s): %s", progress.step, clock(progress.seconds), why)
