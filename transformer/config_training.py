@@ -110,10 +110,11 @@ class TrainingConfig(Section):
         descent = lasting.descent if self.schedule == "warmup_stable_decay" else 0
         falls = self.schedule not in ("inverse_square_root", "constant")
         if falls and (least := self.warmup_steps + descent) > steps:
-            limit = "max_steps" if steps == self.max_steps else f"max_epochs {self.max_epochs}:"
+            name = "max_steps" if steps == self.max_steps else "max_epochs"
             raise ValueError(
-                f"{limit} {steps} is too few: warmup_steps and the final descent take {least};"
-                f" lower training.warmup_steps, or raise {limit.split()[0]}"
+                f"{name} {getattr(self, name)} is too few: there are {steps} updates, and"
+                f" warmup_steps and the final descent take {least}; lower training.warmup_steps,"
+                f" or raise {name}"
             )
         return lasting
 
