@@ -9,6 +9,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from transformer.config_types import Count, Positive, Probability, Section
 
 Schedule = Literal["inverse_square_root", "cosine", "linear", "constant", "warmup_stable_decay"]
+WITHOUT_END = ("inverse_square_root", "constant")
+"""Schedules that do not go by how long the run is."""
 
 
 class TrainingConfig(Section):
@@ -91,7 +93,7 @@ class TrainingConfig(Section):
             raise ValueError("r_drop and simcut exclude each other: set one of them to 0")
         if self.sharding == "full" and self.optimizer == "muon":
             raise ValueError("optimizer muon needs whole matrices, and sharding is full: try adamw")
-        if self.schedule in ("inverse_square_root", "constant"):
+        if self.schedule in WITHOUT_END:
             return self
         peak, end = self.learning_rate, self.min_learning_rate
         if peak != "paper" and end > peak:
@@ -108,8 +110,8 @@ class TrainingConfig(Section):
         lasting = self.model_copy()
         lasting._total_steps = steps
         descent = lasting.descent if self.schedule == "warmup_stable_decay" else 0
-        falls = self.schedule not in ("inverse_square_root", "constant")
-        if falls and (least := self.warmup_steps + descent) > steps:
+        least = self.warmup_steps + descent
+        if self.schedule not in WITHOUT_END and least > steps:
             name = "max_steps" if steps == self.max_steps else "max_epochs"
             raise ValueError(
                 f"{name} {getattr(self, name)} is too few: there are {steps} updates, and"

@@ -160,7 +160,7 @@ def _trial(
     """Trains on updates of a few micro-batches: whole ones may take minutes."""
     training = config.training
     few = min(training.batch_tokens, 3 * training.micro_batch_tokens)
-    changes = {"batch_tokens": few, "max_epochs": None, "second_pass_from": 0.0}
+    changes = {"batch_tokens": few, "second_pass_from": 0.0}
     short = training.model_copy(update=changes)
     config = config.model_copy(update={"training": short})
     trainer = Trainer(TrainingState(model, config), corpus, None, tokenizers, ranks)
