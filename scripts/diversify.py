@@ -22,7 +22,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from diversify_data import Translations, plan_teachers, reversed_config, translate
+from diversify_data import (
+    Translations,
+    plan_teachers,
+    refuse_other_data,
+    reversed_config,
+    translate,
+)
 
 from transformer.config import Config, ModelConfig
 from transformer.config_file import load_config
@@ -114,6 +120,7 @@ def diversify(
     with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
         home.mkdir(parents=True, exist_ok=True)
         pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
+        refuse_other_data(home, pairs)
         directions = [teacher, reversed_config(teacher, home)]
     teachers = plan_teachers(home, wanted.teachers)
     extra = []

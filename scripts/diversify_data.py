@@ -22,6 +22,8 @@ from transformer.evaluation import sentence_metric
 from transformer.training.checkpoint import find_checkpoint, read_checkpoint
 from transformer.training.logger import log
 
+REVERSED_TRAIN = "train.jsonl"
+
 
 @dataclass(frozen=True)
 class Translations:
@@ -79,6 +81,20 @@ def plan_teachers(home: Path, number_of_each: int) -> list[Teacher]:
     return teachers
 
 
+def refuse_other_data(home: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    """Makes sure that the teachers in a folder, if there are any, have learned from these pairs.
+
+    Raises:
+        UserError: they have learned from others.
+    """
+    known = _pairs_of(home / REVERSED_TRAIN)
+    turned = [(tgt, src) for src, tgt in pairs]
+    if known is not None and known != turned and any(home.glob("*/checkpoints")):
+        raise UserError(
+            f"{home}: its teachers have learned from other data; delete it, or name another run_dir"
+        )
+
+
 def reversed_config(config: Config, home: Path) -> Config:
     """Returns the configuration of the other direction; its pairs are written into a folder."""
 
@@ -95,7 +111,7 @@ def reversed_config(config: Config, home: Path) -> Config:
         update={
             "source_language": config.data.target_language,
             "target_language": config.data.source_language,
-            "train": turned("train.jsonl", config.data.train),
+            "train": turned(REVERSED_TRAIN, config.data.train),
             "validation": turned("validation.jsonl", config.data.validation),
             "test": {},
         }
@@ -154,7 +170,9 @@ def _write_translations(
     started = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # the others of this machine wait
     processes = started if started > 1 else decoding.processes
     options = configure_search(translator, {"n_best": wanted.n_best, "processes": processes})
-    score = sentence_metric("bleu", config.data.target_language)
+    score, notes = sentence_metric("bleu", config.data.target_language)
+    for note in notes if wanted.keep < wanted.n_best else []:
+        log.warning("%s", note)
     found = translator.translate_stream([pair[own] for pair in pairs], options)
     made = (
         (pair[own], text)

@@ -88,7 +88,10 @@ def state(job: Job, sweep: SweepFile) -> str:
     checkpoints = list_checkpoints(job.run_dir)
     if not job.trains or not checkpoints:
         return "to do"
-    return f"after step {checkpoints[-1][0]} of {job.config.training.max_steps}"
+    training = job.config.training
+    epochs = training.max_epochs
+    limit = f" of {training.max_steps}" if epochs is None else f", epochs: {epochs}"
+    return f"after step {checkpoints[-1][0]}{limit}"
 
 
 def run_jobs(jobs: Sequence[Job], sweep: SweepFile, tested: Sequence[str]) -> int:

@@ -207,17 +207,20 @@ def check_tokenizer(name: str) -> None:
     _make_metric("bleu", "", name, lowercase=False)
 
 
-def sentence_metric(name: str, target_language: str = "") -> Callable[[str, str], float]:
-    """Returns sacreBLEU's score of a translation against one reference, in per cent.
+def sentence_metric(
+    name: str, target_language: str = ""
+) -> tuple[Callable[[str, str], float], list[str]]:
+    """Returns sacreBLEU's score of a translation against one reference, in per cent, and warnings
+    about how it is made.
 
     Args:
         name: bleu, which counts only as many words in a row as the translation has, or chrf.
         target_language: chooses the tokenizer, as in `evaluate`.
     """
-    metric, _ = _make_metric(name, _language(target_language), None, False)
+    metric, notes = _make_metric(name, _language(target_language), None, False)
     if name == "bleu":
         metric.effective_order = True  # type: ignore[attr-defined]
-    return lambda translation, reference: metric.sentence_score(translation, [reference]).score
+    return lambda text, reference: metric.sentence_score(text, [reference]).score, notes
 
 
 def _language(code: str) -> str:

@@ -34,7 +34,7 @@ def rank_by_utility(
     for t in real:
         weight = 1.0 if sampled else math.exp(sum(t.log_probs) - greatest)
         weights[t.text] = weights.get(t.text, 0.0) + weight
-    score = sentence_metric(utility, target_language)
+    score, _ = sentence_metric(utility, target_language)
     total = sum(weights.values())
     expected = {
         text: sum(weight * score(text, other) for other, weight in weights.items()) / total
