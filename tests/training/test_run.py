@@ -96,6 +96,20 @@ def test_a_resume_that_fails_leaves_the_configuration_as_it_was(make_config: Mak
     assert load_config(Path(config.run_dir) / "config.yaml") == config
 
 
+@pytest.mark.parametrize(("side", "name"), [("source", "sources"), ("target", "references")])
+def test_validation_on_blank_lines_is_refused(
+    side: str, name: str, make_config: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "blank"
+    file.write_text(" \n\n\t\n")
+    other = tmp_path / "text"
+    other.write_text("a\nb\nc\n")
+    paths = {"source": other, "target": other, side: file}
+    corpus = f"[{{source: {paths['source']}, target: {paths['target']}}}]"
+    with pytest.raises(UserError, match=f"data.validation: all of its 3 {name} are blank"):
+        train(make_config(f"data.validation={corpus}"))
+
+
 def test_what_was_best_is_forgotten_when_validation_measures_something_else(
     make_config: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

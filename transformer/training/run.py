@@ -242,7 +242,11 @@ def _vocabulary_of(start: Checkpoint, config: Config) -> Tokenizers:
 def prepare_data(
     config: Config, start: Checkpoint | None
 ) -> tuple[Tokenizers, EncodedCorpus, EncodedCorpus | None]:
-    """Reads, segments and filters the data; the vocabulary comes from `start` if there is one."""
+    """Reads, segments and filters the data; the vocabulary comes from `start` if there is one.
+
+    Raises:
+        UserError: the data is not right, or one side of all of the validation data is blank.
+    """
     raw = load_corpora(config.data.train, config.data)
     tokenizers = _vocabulary_of(start, config) if start else prepare_tokenizers(config, raw)
     corpus = encode_corpus(raw, tokenizers, config.data, filters=True)
@@ -252,6 +256,9 @@ def prepare_data(
     validation = None
     if config.data.validation:
         pairs = load_corpora(config.data.validation, config.data)
+        for side, name in (("src", "sources"), ("tgt", "references")):
+            if not any(text.strip() for text in pairs[side]):
+                raise UserError(f"data.validation: all of its {len(pairs):,} {name} are blank")
         validation = encode_corpus(pairs, tokenizers, config.data, filters=False)
     return tokenizers, corpus, validation
 
