@@ -36,7 +36,7 @@ from transformer.data.corpus import load_corpora
 from transformer.errors import InterruptedRun, UserError
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
-from transformer.training.logger import log_to_console
+from transformer.training.logger import log, log_to_console
 from transformer.training.run import train
 
 
@@ -138,6 +138,11 @@ def diversify(
     if saved and read_checkpoint(saved[-1][1]).config.data.train != data.train:
         raise other_run(run_dir)
     train(config.model_copy(update={"data": data, "init_from": start}), resume=True)
+    log.info(
+        "%s: has learned from the data and from its translations by %d teachers",
+        run_dir,
+        len(extra),
+    )
 
 
 def lasting_as_long(config: Config, teacher: Config, run_dir: Path) -> Config:

@@ -123,16 +123,15 @@ def _evaluate(job: Job, sweep: SweepFile, system: System, test_set: TestSet) -> 
     scoring = scoring_of(sweep, job.config)
     job.home.mkdir(parents=True, exist_ok=True)
     (result,) = run_test_sets(system, [test_set], scoring, Place(job.home / "translations"))
-    progress = read_checkpoint(list_checkpoints(job.run_dir)[-1][1]).metadata["progress"]
+    newest = read_checkpoint(list_checkpoints(job.run_dir)[-1][1])
     metrics = result.evaluation.metrics
-    assert system.translator is not None
     found = Found(
         _asked(job, sweep),
         metrics["bleu"].score,
         metrics["chrf"].score,
         metrics["bleu"].signature,
-        system.translator.models[0].num_parameters,
-        progress["seconds"],
+        sum(weight.numel() for weight in newest.weights().values()),
+        newest.metadata["progress"]["seconds"],
         str(result.path),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )

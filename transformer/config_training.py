@@ -21,7 +21,7 @@ class TrainingConfig(Section):
     max_epochs: Positive | None = None
     """Epochs to train for, at most. Schedules go by the updates that there will be."""
     min_steps: Count = 0
-    """Updates before which max_epochs does not end training."""
+    """Updates before which max_epochs does not end training; max_steps does."""
     batch_tokens: Positive = 25_000
     """Tokens of one update over all devices: the sum of the longer sides, without padding."""
     max_tokens: Positive | Literal["auto"] = "auto"
@@ -93,6 +93,11 @@ class TrainingConfig(Section):
             raise ValueError("r_drop and simcut exclude each other: set one of them to 0")
         if self.sharding == "full" and self.optimizer == "muon":
             raise ValueError("optimizer muon needs whole matrices, and sharding is full: try adamw")
+        if self.min_steps and self.max_epochs is None:
+            raise ValueError(
+                f"min_steps {self.min_steps} is the least that max_epochs may end, and that is not"
+                " set: set it, or min_steps to 0"
+            )
         if self.schedule in WITHOUT_END:
             return self
         peak, end = self.learning_rate, self.min_learning_rate
@@ -109,14 +114,15 @@ class TrainingConfig(Section):
         """
         lasting = self.model_copy()
         lasting._total_steps = steps
-        descent = lasting.descent if self.schedule == "warmup_stable_decay" else 0
-        least = self.warmup_steps + descent
-        if self.schedule not in WITHOUT_END and least > steps:
-            name = "max_steps" if steps == self.max_steps else "max_epochs"
+        if self.schedule in WITHOUT_END:
+            return lasting
+        parts, least = "warmup_steps takes", self.warmup_steps
+        if self.schedule == "warmup_stable_decay":
+            parts, least = "warmup_steps and the descent take", least + lasting.descent
+        if least > steps:
             raise ValueError(
-                f"{name} {getattr(self, name)} is too few: there are {steps} updates, and"
-                f" warmup_steps and the final descent take {least}; lower training.warmup_steps,"
-                f" or raise {name}"
+                f"{lasting.limit} is too few: there are {steps} updates, and {parts} {least}; lower"
+                f" training.warmup_steps, or raise {lasting.limit.split()[0]}"
             )
         return lasting
 
@@ -130,6 +136,13 @@ class TrainingConfig(Section):
         if self._total_steps is None and self.max_epochs is not None:
             raise ValueError("training.max_epochs is so many updates as the data has: not known")
         return self._total_steps or self.max_steps
+
+    @property
+    def limit(self) -> str:
+        """The setting that total_steps comes from, and its value."""
+        limits = ("max_steps", "min_steps")
+        name = next((x for x in limits if getattr(self, x) == self.total_steps), "max_epochs")
+        return f"{name} {getattr(self, name)}"
 
     def at(self, step: int) -> TrainingConfig:
         """Returns what holds for update number `step`, which counts from 1."""

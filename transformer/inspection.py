@@ -59,6 +59,7 @@ class Inspection:
         max_tokens: padded tokens of a micro-batch.
         updates_an_epoch: so many.
         total_steps: updates to train for.
+        limit: the setting that they come from.
         counts: what an update holds.
         trial: how fast it went.
     """
@@ -72,6 +73,7 @@ class Inspection:
     max_tokens: int
     updates_an_epoch: int
     total_steps: int
+    limit: str
     counts: UpdateCounts
     trial: Trial
 
@@ -101,7 +103,6 @@ class Inspection:
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items())
         sizes = dict.fromkeys(f"{size:,}" for size in self.vocabularies)
         return [
-            *self.filters,
             f"{self.pairs:,} pairs; vocabulary {' and '.join(sizes)}",
             f"{sum(self.parameters.values()):,} parameters: {parts}",
             f"{self.updates_an_epoch:,} updates an epoch, each of {counts.source_tokens:,.0f}"
@@ -113,7 +114,8 @@ class Inspection:
             f" {numbers['tokens_per_second']:,.0f} source and target tokens/s,"
             f" {numbers['gflops_per_second']:,.1f} GFLOP/s;"
             f" {self.trial.memory_bytes / 2**20:,.0f} MiB of memory",
-            f"{self.total_steps:,} updates are {numbers['epochs']:.1f} epochs,"
+            f"{self.total_steps:,} updates (training.{self.limit}) are"
+            f" {numbers['epochs']:.1f} epochs,"
             f" {numbers['target_tokens']:,.0f} target tokens, about"
             f" {clock(self.update_seconds * self.total_steps)} here without validation",
         ]
@@ -145,6 +147,7 @@ def inspect_config(config: Config) -> Inspection:
         max_tokens=training.micro_batch_tokens,
         updates_an_epoch=num_updates,
         total_steps=training.total_steps,
+        limit=training.limit,
         counts=count_updates(config, corpus, tokenizers.target.vocab_size),
         trial=trial,
     )

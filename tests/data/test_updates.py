@@ -146,7 +146,6 @@ BY_EPOCHS = ("training.batch_tokens=1000", "data.max_length=60", "training.sched
         (("training.max_epochs=20", "training.min_steps=90"), 90),
         (("training.max_epochs=20", "training.min_steps=900"), 300),
         (("training.max_epochs=1000",), 300),
-        (("training.min_steps=900",), 300),
     ],
 )
 def test_epochs_end_a_run_between_its_least_and_its_most_updates(
@@ -170,8 +169,26 @@ def test_a_share_of_the_updates_is_one_of_those_that_there_will_be(
 
 def test_too_few_epochs_for_the_warm_up_are_said(make_config: Callable[..., Config]) -> None:
     config = make_config(*BY_EPOCHS, "training.max_epochs=2", "training.warmup_steps=7")
-    with pytest.raises(UserError, match=r"max_epochs 2 is too few: there are 6 .* take 7;"):
+    with pytest.raises(
+        UserError, match=r"training: max_epochs 2 is too few: there are 6 .* takes 7; lower"
+    ):
         settle_steps(config, LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        (("training.max_epochs=20",), "max_epochs 20"),
+        (("training.max_epochs=20", "training.min_steps=90"), "min_steps 90"),
+        (("training.max_epochs=20", "training.min_steps=900"), "max_steps 300"),
+        ((), "max_steps 300"),
+    ],
+)
+def test_the_setting_that_ends_a_run_is_named(
+    make_config: Callable[..., Config], settings: tuple[str, ...], limit: str
+) -> None:
+    config = make_config(*BY_EPOCHS, "training.max_steps=300", "training.warmup_steps=0", *settings)
+    assert settle_steps(config, LENGTHS).training.limit == limit
 
 
 def test_how_long_a_run_lasts_is_not_known_before_its_data(

@@ -18,7 +18,7 @@ from small_task import SETTINGS
 from transformer.config import Config
 from transformer.evaluation import compare
 from transformer.training import trainer
-from transformer.training.checkpoint import list_checkpoints, read_checkpoint
+from transformer.training.checkpoint import list_checkpoints, load_model, read_checkpoint
 from transformer.training.run import train
 
 SWEEP = """
@@ -73,6 +73,9 @@ def test_a_sweep_trains_each_run_once_and_its_table_says_what_it_found(
         assert spread == f"{statistics.stdev(scores):.2f}"
         assert seeds == " ".join(f"{score:.2f}" for score in scores)
         assert parameters == f"{results[0]['num_parameters']:,}"
+        own = "slow" if recipe == "slow" else "plain"
+        model = load_model(file.parent / "runs" / own / "seed-1").model
+        assert results[0]["num_parameters"] == model.num_parameters
         if recipe != "plain":
             others = [x["bleu"] for x in baseline]
             assert gain == f"{statistics.mean(scores) - statistics.mean(others):+.2f}"

@@ -63,7 +63,7 @@ def test_resuming_where_no_run_is_says_that_one_starts(
     config = make_config("training.max_steps=1", "validation.every=1000")
     with caplog.at_level(logging.INFO, "transformer"):
         train(config, resume=True)
-    assert f"{config.run_dir}: holds no checkpoint yet, the run starts" in caplog.text
+    assert f"{config.run_dir}: holds no checkpoint yet; a new run begins" in caplog.text
 
 
 def test_resuming_without_a_checkpoint_deletes_no_model(make_config: Make) -> None:

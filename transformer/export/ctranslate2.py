@@ -100,7 +100,10 @@ def to_spec(model: Transformer, num_positions: int) -> transformer_spec.Transfor
     """
     config = model.config
     if config.qk_norm:
-        raise UserError("CTranslate2 does not normalise queries and keys, as model.qk_norm does")
+        raise UserError(
+            "CTranslate2 does not normalise queries and keys, as this model does: translate without"
+            " --engine, or train with model.qk_norm=false"
+        )
     shared: dict[str, Any] = {
         "pre_norm": config.norm_first,
         "activation": ACTIVATIONS[config.activation],

@@ -109,7 +109,7 @@ def _find_start(config: Config, resume: bool, overwrite: bool, ranks: Ranks) -> 
         if resume:
             checkpoint = newest_checkpoint(run_dir)
             if checkpoint is None:
-                log.info("%s: holds no checkpoint yet, the run starts from the beginning", run_dir)
+                log.info("%s: holds no checkpoint yet; a new run begins", run_dir)
         elif not overwrite:
             refuse_existing(run_dir)
     ranks.agree(
@@ -266,10 +266,12 @@ def prepare_data(
 def _say_what(config: Config, model: Transformer, corpus: EncodedCorpus, ranks: Ranks) -> None:
     sizes = {model.src_embedding.tokens.num_embeddings, model.output.out_features}
     log.info(
-        "%s pairs; %s parameters; vocabulary %s; %s; %s",
+        "%s pairs; %s parameters; vocabulary %s; %s updates (training.%s); %s; %s",
         f"{len(corpus):,}",
         f"{model.num_parameters:,}",
         " and ".join(f"{n:,}" for n in sorted(sizes)),
+        f"{config.training.total_steps:,}",
+        config.training.limit,
         f"{ranks.size} x {ranks.device.type}",
         choose_precision(config.training.precision, ranks.device),
     )

@@ -251,13 +251,10 @@ class Trainer:
         progress, training = self.state.progress, self.config.training
         if self.selection.is_out_of_patience:
             why = f"no better validation for {progress.validations_since_best} times"
-        elif progress.step >= training.max_steps:
-            why = f"training.max_steps {training.max_steps} reached"
-        elif progress.step == training.min_steps:
-            why = f"training.min_steps {training.min_steps} reached"
         else:
-            why = f"training.max_epochs {training.max_epochs} reached"
-        log.info("done after step %d (%s): %s", progress.step, clock(progress.seconds), why)
+            why = f"training.{training.limit} reached"
+        best = f"; best after step {progress.best_step}" if progress.best_step else ""
+        log.info("done after step %d (%s): %s%s", progress.step, clock(progress.seconds), why, best)
 
     def _check_alone(self) -> None:
         """Lets a signal end the wait for data, or an update, in a run of one process; several stop
