@@ -9,8 +9,8 @@ as often.
     python scripts/diversify.py configs/small_data.yaml --from-teacher --student model.dropout=0.1
 
 The run is that of CONFIG.yaml; teachers and translations are in a folder beside it,
-RUN_DIR-teachers. What is finished is not done again, and what was interrupted goes on. It uses
-several processes if torchrun starts them:
+RUN_DIR-teachers. What is finished is not done again, and training that was interrupted goes on. It
+uses several processes if torchrun starts them:
 
     torchrun --nproc-per-node=2 scripts/diversify.py configs/small_data.yaml
 """
@@ -22,22 +22,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from diversify_data import (
-    Translations,
-    plan_teachers,
-    refuse_other_data,
-    reversed_config,
-    translate,
-)
+from diversify_data import Translations, plan_teachers, reversed_config, translate
 
 from transformer.config import Config, ModelConfig
+from transformer.config_data import CorpusConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
-from transformer.errors import InterruptedRun, UserError
+from transformer.data.updates import settle_steps
+from transformer.errors import InterruptedRun, OtherDataError, UserError
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
 from transformer.training.logger import log, log_to_console
-from transformer.training.run import train
+from transformer.training.run import model_to_start_from, prepare_data, train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,31 +109,35 @@ def diversify(
     """
     refuse_what_cannot_be(config, teacher, wanted, from_teacher)
     run_dir = Path(config.run_dir)
-    home = run_dir.with_name(f"{run_dir.name}-teachers")
-    if list_checkpoints(run_dir) and not home.exists():
-        raise other_run(run_dir)
+    home = home_of_teachers(run_dir)
+    teachers = plan_teachers(home, wanted.teachers)
+    refuse_other_run(run_dir, home, config, wanted)
     device = config.training.device
     with start_ranks(device) as ranks, ranks.first_alone():  # others find what the first has done
         home.mkdir(parents=True, exist_ok=True)
         pairs = [(row["src"], row["tgt"]) for row in load_corpora(config.data.train, config.data)]
-        refuse_other_data(home, pairs)
         directions = [teacher, reversed_config(teacher, home)]
-    teachers = plan_teachers(home, wanted.teachers)
+        config = lasting_as_long(config, teacher)
     extra = []
     for each in teachers:
         own = {"run_dir": str(each.run_dir), "seed": teacher.seed + each.number}
         own_config = directions[each.own].model_copy(update=own)
-        train(own_config, resume=True)
+        try:
+            train(own_config, resume=True, same_data=True)
+        except OtherDataError:
+            raise UserError(
+                f"{home}: its teachers have learned from other data; delete it, or name another"
+                " run_dir"
+            ) from None
         with start_ranks(device) as ranks, ranks.first_alone():
             extra.append(translate(each, own_config, pairs, wanted))
-    own_data = config.data.train * (wanted.keep * wanted.teachers)
-    data = config.data.model_copy(update={"train": [*own_data, *extra]})
-    config = lasting_as_long(config, teacher, teachers[0].run_dir)
+    data = config.data.model_copy(update={"train": [*own_data(config, wanted), *extra]})
     start = str(teachers[0].run_dir) if from_teacher else config.init_from
-    saved = list_checkpoints(run_dir)
-    if saved and read_checkpoint(saved[-1][1]).config.data.train != data.train:
-        raise other_run(run_dir)
-    train(config.model_copy(update={"data": data, "init_from": start}), resume=True)
+    config = config.model_copy(update={"data": data, "init_from": start})
+    try:
+        train(config, resume=True, same_data=True)
+    except OtherDataError:
+        raise other_run(run_dir) from None
     log.info(
         "%s: has learned from the data and from its translations by %d teachers",
         run_dir,
@@ -145,16 +145,58 @@ def diversify(
     )
 
 
-def lasting_as_long(config: Config, teacher: Config, run_dir: Path) -> Config:
-    """Returns the configuration with as many updates as the teacher took where both are told by
+def home_of_teachers(run_dir: Path) -> Path:
+    """Returns the folder beside a run.
+
+    Raises:
+        UserError: nothing is beside it.
+    """
+    named = run_dir if run_dir.name not in ("", "..") else run_dir.resolve()
+    if not named.name:
+        raise UserError(
+            f"run_dir {run_dir}: has no place beside it for the teachers; name a folder"
+        )
+    return named.with_name(f"{named.name}-teachers")
+
+
+def own_data(config: Config, wanted: Translations) -> list[CorpusConfig]:
+    """Returns the data itself, as often as there are translations of it in one direction."""
+    return config.data.train * (wanted.keep * wanted.teachers)
+
+
+def refuse_other_run(run_dir: Path, home: Path, config: Config, wanted: Translations) -> None:
+    """Makes sure that a run which is there may have learned from these translations, as far as that
+    is seen before they are made.
+
+    Raises:
+        UserError: it has not.
+    """
+    saved = list_checkpoints(run_dir)
+    if not saved:
+        return
+    learned = read_checkpoint(saved[-1][1]).config.data.train
+    if not home.exists() or len(learned) != len(own_data(config, wanted)) + 2 * wanted.teachers:
+        raise other_run(run_dir)
+
+
+def lasting_as_long(config: Config, teacher: Config) -> Config:
+    """Returns the configuration with as many updates as the teacher takes where both are told by
     epochs alike: those of the model have several times the data.
+
+    Raises:
+        UserError: they are too few for the schedule of one of them.
     """
     training, theirs = config.training, teacher.training
-    limits = {"max_steps", "max_epochs", "min_steps"}
+    limits = ("max_steps", "max_epochs", "min_steps")
     if theirs.max_epochs is None or any(getattr(training, x) != getattr(theirs, x) for x in limits):
         return config
-    steps = list_checkpoints(run_dir)[-1][0]
+    corpus = prepare_data(teacher, model_to_start_from(teacher))[1]
+    steps = settle_steps(teacher, corpus.lengths).training.total_steps
     changed = training.model_copy(update={"max_steps": steps, "max_epochs": None, "min_steps": 0})
+    try:
+        changed.lasting(steps)
+    except ValueError as error:
+        raise UserError(f"--student: takes {steps} updates as its teacher does; {error}") from None
     return config.model_copy(update={"training": changed})
 
 
@@ -178,6 +220,10 @@ def refuse_what_cannot_be(
     last = teacher.seed + wanted.teachers - 1
     if last >= 2**31:
         raise UserError(f"seed {teacher.seed}: the last teacher would have {last}, too large a one")
+    if from_teacher and config.init_from != teacher.init_from:
+        raise UserError(
+            "--student init_from: with --from-teacher it begins with its teacher's weights"
+        )
     if from_teacher:
         refuse_other_model(config.model, teacher.model)
 

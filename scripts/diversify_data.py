@@ -12,6 +12,7 @@ from transformer import Translator
 from transformer.cli_options import configure_search
 from transformer.config import Config
 from transformer.config_data import CorpusConfig
+from transformer.config_types import WIDEST_BEAM
 from transformer.data.cache import fingerprint, stored
 from transformer.data.corpus import load_corpora
 from transformer.decoding.options import SearchOptions
@@ -21,8 +22,6 @@ from transformer.errors import UserError
 from transformer.evaluation import sentence_metric
 from transformer.training.checkpoint import find_checkpoint, read_checkpoint
 from transformer.training.logger import log
-
-REVERSED_TRAIN = "train.jsonl"
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,8 @@ class Translations:
             raise UserError(f"--teachers {self.teachers}: one of each direction is the least")
         if self.n_best < 1:
             raise UserError(f"--n-best {self.n_best}: one translation is the least")
+        if self.n_best > WIDEST_BEAM:
+            raise UserError(f"--n-best {self.n_best}: a beam has {WIDEST_BEAM} at most")
         if not 1 <= self.keep <= self.n_best:
             raise UserError(
                 f"--keep {self.keep}: of {self.n_best} translations (--n-best), 1 to {self.n_best}"
@@ -81,20 +82,6 @@ def plan_teachers(home: Path, number_of_each: int) -> list[Teacher]:
     return teachers
 
 
-def refuse_other_data(home: Path, pairs: Sequence[tuple[str, str]]) -> None:
-    """Makes sure that the teachers in a folder, if there are any, have learned from these pairs.
-
-    Raises:
-        UserError: they have learned from others.
-    """
-    known = _pairs_of(home / REVERSED_TRAIN)
-    turned = [(tgt, src) for src, tgt in pairs]
-    if known is not None and known != turned and any(home.glob("*/checkpoints")):
-        raise UserError(
-            f"{home}: its teachers have learned from other data; delete it, or name another run_dir"
-        )
-
-
 def reversed_config(config: Config, home: Path) -> Config:
     """Returns the configuration of the other direction; its pairs are written into a folder."""
 
@@ -111,7 +98,7 @@ def reversed_config(config: Config, home: Path) -> Config:
         update={
             "source_language": config.data.target_language,
             "target_language": config.data.source_language,
-            "train": turned(REVERSED_TRAIN, config.data.train),
+            "train": turned("train.jsonl", config.data.train),
             "validation": turned("validation.jsonl", config.data.validation),
             "test": {},
         }
@@ -192,10 +179,10 @@ def nearest(
     and mostly says the same over and over, is taken if there is nothing else.
     """
     whole = [each for each in found if each.finished] or found
-    texts = list(dict.fromkeys(each.text for each in whole if each.ids))
+    texts = list(dict.fromkeys(each.text for each in whole if each.text.strip()))
     if len(texts) > keep:
         texts.sort(key=lambda text: -score(text, reference))  # of equal ones the first stays first
-    return [*texts[:keep], *[whole[0].text] * (keep - len(texts))]
+    return [*texts[:keep], *[(texts or [whole[0].text])[0]] * (keep - len(texts))]
 
 
 def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:

@@ -30,13 +30,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep_plan import Job, SweepFile, plan_jobs, read_sweep
-from sweep_results import VALIDATION, evaluate_job, kept_result, write_tables
+from sweep_results import evaluate_job, kept_result, validation_set, write_tables
 
 from transformer.config_file import load_config
-from transformer.errors import InterruptedRun, UserError
-from transformer.training.checkpoint import list_checkpoints
+from transformer.errors import InterruptedRun, OtherDataError, UserError
+from transformer.evaluation import check_tokenizer
+from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.logger import log, log_to_console
-from transformer.training.run import train
+from transformer.training.run import refuse_changed_data, train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_console()
     try:
         sweep = read_sweep(chosen.file)
+        if sweep.tokenize is not None:
+            check_tokenizer(sweep.tokenize)
         unknown = [name for name in chosen.test if name not in sweep.recipes]
         if unknown:
             there = ", ".join(sweep.recipes)
@@ -61,6 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(write_tables(jobs, sweep), end="")
     except UserError as error:
         print(f"sweep: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # while it evaluates
+        print(f"sweep: stopped; the same command goes on: {chosen.file}", file=sys.stderr)
+        return 130
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"sweep: {where}{error.strerror}", file=sys.stderr)
         return 1
     except InterruptedRun as interrupted:
         print(f"sweep: stopped; the same command goes on: {chosen.file}", file=sys.stderr)
@@ -83,7 +93,7 @@ def describe(job: Job, sweep: SweepFile) -> str:
 
 def state(job: Job, sweep: SweepFile) -> str:
     """Says how far a job is."""
-    if kept_result(job, sweep, VALIDATION) is not None:
+    if kept_result(job, sweep, validation_set(job.config)) is not None:
         return "done"
     checkpoints = list_checkpoints(job.run_dir)
     if not job.trains or not checkpoints:
@@ -103,8 +113,8 @@ def run_jobs(jobs: Sequence[Job], sweep: SweepFile, tested: Sequence[str]) -> in
             continue
         log.info("%s (%d of %d): %s", job.name, number, len(jobs), state(job, sweep))
         try:
-            if job.trains and kept_result(job, sweep, VALIDATION) is None:
-                train(job.config, resume=True)
+            if job.trains:
+                train_job(job, sweep)
             evaluate_job(job, sweep, is_test=False)
             if job.recipe in tested:
                 evaluate_job(job, sweep, is_test=True)
@@ -116,12 +126,31 @@ def run_jobs(jobs: Sequence[Job], sweep: SweepFile, tested: Sequence[str]) -> in
     return num_failed
 
 
+def train_job(job: Job, sweep: SweepFile) -> None:
+    """Trains what is not trained yet.
+
+    Raises:
+        UserError: the run cannot be trained, or has learned from other data than there is now.
+    """
+    try:
+        if kept_result(job, sweep, validation_set(job.config)) is None:
+            train(job.config, resume=True, same_data=True)
+        else:
+            newest = read_checkpoint(list_checkpoints(job.run_dir)[-1][1])
+            refuse_changed_data(newest, job.config)
+    except OtherDataError:
+        raise UserError(
+            "was trained on data that has changed since; delete its folder, or give the recipe"
+            " another name"
+        ) from None
+
+
 def is_held(run_dir: Path) -> bool:
     """Tells whether another process is training in a run directory."""
     lock = run_dir / ".lock"
     if not lock.is_file():
         return False
-    with lock.open("a") as file:
+    with lock.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

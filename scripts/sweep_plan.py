@@ -119,6 +119,9 @@ def plan_jobs(sweep: SweepFile) -> list[Job]:
 def _job(sweep: SweepFile, recipe: str, seed: int) -> Job:
     settings = dict(sweep.recipes[recipe])
     runs_of, average = settings.pop("runs_of", None), settings.pop("average", 0)
+    for key in ("seed", "run_dir"):
+        if key in settings or key in sweep.settings:
+            raise UserError(f"{key}: the sweep sets it itself; leave it out")
     if type(average) is not int or average < 0:
         raise UserError(f"average is {average!r}; needs a number of checkpoints")
     base: dict[str, Any] = dict(sweep.settings)
@@ -133,6 +136,8 @@ def _job(sweep: SweepFile, recipe: str, seed: int) -> Job:
     run_dir = folder / (runs_of or recipe) / f"seed-{seed}"
     told = {**base, **settings, "seed": seed, "run_dir": str(run_dir)}
     config = load_config(sweep.config, [_override(k, v, sweep, seed) for k, v in told.items()])
+    if not config.data.validation:
+        raise UserError("data.validation: is what recipes are compared on; name some")
     return Job(recipe, seed, config, average, folder / recipe / f"seed-{seed}", runs_of is None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from sweep_plan import Job, SweepFile
 
 from transformer.config import Config
+from transformer.data.cache import fingerprint
 from transformer.data.corpus import load_corpora
 from transformer.data.lines import open_lines
 from transformer.decoding.search import SearchOptions
@@ -24,8 +26,6 @@ from transformer.test_sets import Place, Scoring, TestSet, named_test_sets, run_
 from transformer.training.averaging import average_checkpoints
 from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.logger import clock
-
-VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,13 @@ class Found:
 
 def sets_of(config: Config, is_test: bool) -> list[TestSet]:
     """Returns the validation set, or the test sets, of a configuration."""
-    if is_test:
-        return named_test_sets(config)
+    return named_test_sets(config) if is_test else [validation_set(config)]
+
+
+def validation_set(config: Config) -> TestSet:
+    """Returns the validation set of a configuration."""
     pairs = load_corpora(config.data.validation, config.data)
-    return [TestSet(VALIDATION, list(pairs["src"]), [list(pairs["tgt"])])]
+    return TestSet("validation", list(pairs["src"]), [list(pairs["tgt"])])
 
 
 def scoring_of(sweep: SweepFile, config: Config) -> Scoring:
@@ -66,13 +69,15 @@ def scoring_of(sweep: SweepFile, config: Config) -> Scoring:
     return Scoring(config.data.target_language, sweep.tokenize, sweep.lowercase)
 
 
-def kept_result(job: Job, sweep: SweepFile, name: str) -> Found | None:
+def kept_result(job: Job, sweep: SweepFile, test_set: TestSet) -> Found | None:
     """Returns the result that is there, if it is of what the recipe asks for now."""
-    path = job.home / f"{name}.json"
-    if not path.is_file():
+    try:
+        text = (job.home / f"{test_set.name}.json").read_text(encoding="utf-8")
+        found = Found(**json.loads(text))
+    except (OSError, ValueError, TypeError):  # not there, or damaged
         return None
-    found = Found(**json.loads(path.read_text(encoding="utf-8")))
-    return found if found.asked == _asked(job, sweep) else None
+    whole = Path(found.translations).is_file()
+    return found if whole and found.asked == _asked(job, sweep, test_set) else None
 
 
 def evaluate_job(job: Job, sweep: SweepFile, is_test: bool) -> dict[str, Found]:
@@ -83,7 +88,7 @@ def evaluate_job(job: Job, sweep: SweepFile, is_test: bool) -> dict[str, Found]:
     results = {}
     system = None
     for test_set in sets_of(job.config, is_test):
-        found = kept_result(job, sweep, test_set.name)
+        found = kept_result(job, sweep, test_set)
         if found is None:
             system = system or _system(job)
             found = _evaluate(job, sweep, system, test_set)
@@ -95,13 +100,14 @@ def evaluate_job(job: Job, sweep: SweepFile, is_test: bool) -> dict[str, Found]:
     return results
 
 
-def _asked(job: Job, sweep: SweepFile) -> dict[str, Any]:
+def _asked(job: Job, sweep: SweepFile, test_set: TestSet) -> dict[str, Any]:
     step = 0
     if checkpoints := list_checkpoints(job.run_dir):
         step = checkpoints[-1][0]
     return {
         "run": str(job.run_dir),
         "step": step,
+        "lines": fingerprint(test_set.sources, test_set.references),
         "average": job.average,
         "search": asdict(SearchOptions.from_config(job.config.decoding)),
         "tokenize": sweep.tokenize,
@@ -126,7 +132,7 @@ def _evaluate(job: Job, sweep: SweepFile, system: System, test_set: TestSet) -> 
     newest = read_checkpoint(list_checkpoints(job.run_dir)[-1][1])
     metrics = result.evaluation.metrics
     found = Found(
-        _asked(job, sweep),
+        _asked(job, sweep, test_set),
         metrics["bleu"].score,
         metrics["chrf"].score,
         metrics["bleu"].signature,
@@ -136,7 +142,7 @@ def _evaluate(job: Job, sweep: SweepFile, system: System, test_set: TestSet) -> 
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
     text = json.dumps(asdict(found), indent=2)
-    aside = job.home / f"{test_set.name}.json.partial"
+    aside = job.home / f"{test_set.name}.json.{os.getpid()}.partial"
     aside.write_text(text, encoding="utf-8")
     aside.replace(job.home / f"{test_set.name}.json")
     return found
@@ -147,7 +153,7 @@ def make_table(jobs: Sequence[Job], sweep: SweepFile, test_set: TestSet) -> str:
     found = {
         (job.recipe, job.seed): result
         for job in jobs
-        if (result := kept_result(job, sweep, test_set.name)) is not None
+        if (result := kept_result(job, sweep, test_set)) is not None
     }
     if not found:
         return ""
@@ -231,7 +237,7 @@ def write_tables(jobs: Sequence[Job], sweep: SweepFile) -> str:
     """Writes the tables of all that has been evaluated to table.md, and returns them."""
     config = jobs[0].config
     sets = sets_of(config, is_test=False)
-    if any(kept_result(job, sweep, name) for job in jobs for name in config.data.test):
+    if any((job.home / f"{name}.json").exists() for job in jobs for name in config.data.test):
         sets += named_test_sets(config)
     tables = [table for test_set in sets if (table := make_table(jobs, sweep, test_set))]
     text = "\n".join([*tables, explain_table(sweep)])

@@ -198,6 +198,12 @@ def test_a_system_is_no_better_than_itself() -> None:
         assert comparison.p_value == 1
 
 
+def test_equal_scores_of_different_texts_are_no_difference() -> None:
+    upper = [line.upper() for line in HYPOTHESES]
+    found = compare(HYPOTHESES, upper, [REFERENCES], lowercase=True)
+    assert [(x.this.score - x.other.score, x.p_value) for x in found.values()] == [(0, 1)] * 3
+
+
 def test_systems_of_different_length_are_not_compared() -> None:
     with pytest.raises(UserError, match="3 translations and 4 references"):
         compare(HYPOTHESES, HYPOTHESES[:3], [REFERENCES])

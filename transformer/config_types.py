@@ -20,7 +20,8 @@ LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*$")]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-BeamSize = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(_whole)]
+WIDEST_BEAM = 10_000
+BeamSize = Annotated[int, Field(ge=1, le=WIDEST_BEAM), BeforeValidator(_whole)]
 Seed = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(_whole)]
 
 

@@ -8,6 +8,10 @@ class UserError(Exception):
     """
 
 
+class OtherDataError(UserError):
+    """The training data is not what the run has learned from."""
+
+
 class InterruptedRun(Exception):
     """A signal asked the run to stop; its state is saved.
 

@@ -173,8 +173,8 @@ def _compare(
     (key,) = signatures
     found: list[Any] = results[key]
     other, this = (Bootstrapped(*map(float, (x.score, x.mean, x.ci))) for x in found)
-    # sacreBLEU counts what exceeds the difference: equal systems would get its smallest p.
-    p_value = 1.0 if systems[0][1] == systems[1][1] else float(found[1].p_value)
+    # sacreBLEU counts what exceeds the difference: equal scores would get its smallest p.
+    p_value = 1.0 if this.score == other.score else float(found[1].p_value)
     return Comparison(this, other, p_value, str(signatures[key]))
 
 

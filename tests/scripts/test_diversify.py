@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -246,14 +247,15 @@ def test_teachers_of_other_data_are_not_asked(
     own = [f"data.train.0.source={tmp_path}/train.xx", f"data.train.0.target={tmp_path}/train.yy"]
     assert diversify(*own) == 0
     home = tmp_path / "run-teachers"
-    before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in home.rglob("*.safetensors")}
     for language in ("yy", "xx"):
         path = tmp_path / f"train.{language}"
+        (home / "train.jsonl").unlink()
         path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
         capsys.readouterr()
         assert diversify(*own) == 1
         assert f"{home}: its teachers have learned from other data" in capsys.readouterr().err
-        assert before == {path: path.stat().st_mtime_ns for path in home.rglob("*")}
+        assert before == {path: path.stat().st_mtime_ns for path in home.rglob("*.safetensors")}
     shutil.rmtree(home)
     shutil.rmtree(tmp_path / "run")
     assert diversify(*own) == 0
@@ -315,6 +317,48 @@ def test_the_model_takes_as_many_updates_as_its_teacher_where_epochs_decide(
     assert 4 < teacher[-1] < 100
 
 
+def test_teachers_that_stop_early_do_not_shorten_the_model(
+    diversify: Diversify, tmp_path: Path
+) -> None:
+    many = "training.max_steps=100"
+    early = ("validation.every=2", "validation.metric=loss", "training.learning_rate=1e-9")
+    limits = ("training.max_epochs=2", many, "validation.patience=1", *early, "--student", many)
+    own = ("--student", "validation.patience=99", "--student", "training.learning_rate=1e-3")
+    assert diversify(*limits, *own) == 0
+    teacher, student = (
+        list_checkpoints(tmp_path / name)[-1][0] for name in ("run-teachers/forward", "run")
+    )
+    assert teacher == 4 < student
+
+
+def test_a_model_whose_warm_up_is_longer_than_its_teacher_is_refused_at_once(
+    diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = "training.max_steps=100"
+    limits = ("training.max_epochs=2", many, "training.schedule=cosine", "--student", many)
+    assert diversify(*limits, "--student", "training.warmup_steps=99") == 1
+    assert re.search(r"--student: takes \d+ updates as its teacher", capsys.readouterr().err)
+    assert list_checkpoints(tmp_path / "run-teachers" / "forward") == []
+
+
+def test_a_model_that_learns_from_other_pairs_than_its_teachers(
+    diversify: Diversify, corpus_folder: Path, tmp_path: Path
+) -> None:
+    """And that is moved with them."""
+    for language in ("xx", "yy"):
+        lines = (corpus_folder / f"train.{language}").read_text().splitlines(keepends=True)
+        (tmp_path / f"few.{language}").write_text("".join(lines[:50]))
+    few = f"data.train=[{{source: {tmp_path}/few.xx, target: {tmp_path}/few.yy}}]"
+    assert diversify("--student", few) == 0
+    pairs = rows(file_of(tmp_path / "run-teachers", "forward-1-of-1"))
+    assert [source for source, _ in pairs] == (tmp_path / "few.xx").read_text().splitlines()
+    before = {path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    for name in ("run", "run-teachers"):
+        (tmp_path / name).rename(tmp_path / name.replace("run", "moved"))
+    assert diversify("--student", few, f"run_dir={tmp_path}/moved") == 0
+    assert before == {path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+
+
 def test_what_cannot_be_is_refused_before_anything_is_trained(
     diversify: Diversify, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,7 +366,12 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(
         (["data.drop_duplicates=true", "--n-best", "2"], "data.drop_duplicates: the data is there"),
         (["decoding.shortlist=x"], "decoding.shortlist: is for one direction"),
         (["--student", "run_dir=x"], "--student run_dir: the teachers are beside it"),
-        (["seed=2147483647", "--teachers", "2"], "the last teacher would have 2147483648"),
+        (["run_dir=/"], "run_dir /: has no place beside it"),
+        (["--n-best", "10001"], "--n-best 10001: a beam has 10000 at most"),
+        (
+            ["--from-teacher", "--student", "init_from=x"],
+            "--student init_from: with --from-teacher",
+        ),
     ):
         assert diversify(*options) == 1
         assert says in capsys.readouterr().err

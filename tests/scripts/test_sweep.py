@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sacrebleu import corpus_bleu
 from small_task import SETTINGS
 
 from transformer.config import Config
@@ -176,6 +177,10 @@ def test_a_run_that_fails_is_named_and_the_others_are_done(
         ),
         ("seeds: [1, 2]", "seeds: 1", "seeds: Input should be a valid list"),
         ("recipes:", "recipe:", "recipe"),
+        ("plain: {}", "plain: {seed: 9}", "recipe plain: seed: the sweep sets it itself"),
+        ("training.max_steps: 6", "run_dir: x", "run_dir: the sweep sets it itself"),
+        ("plain: {}", "plain: {data.validation: []}", "data.validation: is what recipes are"),
+        ("recipes:", "tokenize: nonsense\nrecipes:", "tokenizer nonsense: sacreBLEU has no"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_before_anything_runs(
@@ -207,6 +212,36 @@ def test_a_recipe_whose_runs_were_trained_otherwise_is_refused(
     assert sweep([str(file)]) == 1
     error = capsys.readouterr().err
     assert "was trained with training.learning_rate 0.005, not 0.0001; give the recipe" in error
+
+
+def test_other_references_are_compared_anew_and_other_training_data_is_refused(
+    sweep: Callable, file: Path, corpus_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{part}.{side}" for part in ("train", "valid") for side in ("xx", "yy")]
+    for name in names:
+        (file.parent / name).write_text((corpus_folder / name).read_text())
+    config = file.parent / "config.yaml"
+    settings = config.read_text().replace(f"{corpus_folder}/", f"{file.parent}/")
+    config.write_text(settings)
+    file.write_text(re.sub(r"  (slow|tuned|averaged): .*\n", "", file.read_text()))
+    assert sweep([str(file)]) == 0
+    first = result(file, "plain/seed-1/validation")
+    references = file.parent / "valid.yy"
+    references.write_text("".join(f"{line} a\n" for line in references.read_text().splitlines()))
+    damaged = file.parent / "runs" / "plain" / "seed-2" / "validation.json"
+    damaged.write_text('{"a": 1}')
+    assert sweep([str(file)]) == 0
+    second = result(file, "plain/seed-1/validation")
+    assert second["asked"]["lines"] != first["asked"]["lines"]
+    outputs = Path(second["translations"]).read_text().splitlines()
+    score = corpus_bleu(outputs, [references.read_text().splitlines()]).score
+    assert second["bleu"] == pytest.approx(score)
+    assert result(file, "plain/seed-2/validation")["asked"]["lines"] == second["asked"]["lines"]
+    (file.parent / "train.yy").write_text((file.parent / "train.xx").read_text())
+    capsys.readouterr()
+    assert sweep([str(file)]) == 1
+    assert "plain/seed-1: was trained on data that has changed" in capsys.readouterr().err
+    assert sweep([str(file), "--dry-run"]) == 0
 
 
 def test_a_run_that_another_process_holds_is_left_to_it(sweep: Callable, file: Path) -> None:

@@ -322,6 +322,22 @@ def test_more_checkpoints_than_there_are_cannot_be_averaged(
     assert not (tmp_path / "x.safetensors").exists()
 
 
+def test_an_average_is_not_written_over_what_is_no_average(
+    trained_run: Path, command: Command, tmp_path: Path
+) -> None:
+    text = tmp_path / "train.en"
+    text.write_text("a dog\n")
+    for output in (text, Path("/dev/null")):
+        done = command("average", trained_run, "--last", 1, "-o", output)
+        assert done.status == 1
+        assert f"{output}: is no checkpoint, writing would destroy it" in done.error
+    assert text.read_text() == "a dog\n"
+    assert not Path("/dev/null").is_file()
+    mean = tmp_path / "mean.safetensors"
+    for _ in range(2):
+        assert command("average", trained_run, "--last", 1, "-o", mean).status == 0
+
+
 def test_an_average_is_not_written_over_a_folder_or_a_checkpoint(
     trained_run: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

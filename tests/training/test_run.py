@@ -121,6 +121,23 @@ def test_what_was_best_is_forgotten_when_validation_measures_something_else(
     assert load_model(config.run_dir).step == 20
 
 
+def test_what_was_best_is_forgotten_when_the_validation_text_has_changed_and_not_when_it_moved(
+    make_config: Make, corpus_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = (corpus_folder / "valid.yy").read_text().splitlines(keepends=True)
+    files = [tmp_path / name for name in ("one", "two")]
+    for file in files:
+        file.write_text("".join(lines))
+    own = [f"data.validation.0.target={file}" for file in files]
+    train(make_config("training.max_steps=5", own[0]))
+    with caplog.at_level(logging.INFO, "transformer"):
+        train(make_config("training.max_steps=6", own[1]), resume=True)
+        assert "what was best so far is forgotten" not in caplog.text
+        files[1].write_text("".join(reversed(lines)))
+        train(make_config("training.max_steps=7", own[1]), resume=True)
+    assert "what was best so far is forgotten" in caplog.text
+
+
 def test_a_second_run_in_the_same_directory_is_refused_and_names_the_first(
     make_config: Make,
 ) -> None:

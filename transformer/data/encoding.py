@@ -285,6 +285,11 @@ class EncodedCorpus:
         return rows["src"], rows["tgt"]
 
 
+def digest_of(corpus: EncodedCorpus | None) -> str:
+    """Returns the digest of a corpus that may not be there."""
+    return "none" if corpus is None else corpus.digest
+
+
 def _mapped(folder: Path, name: str) -> np.ndarray:
     """Maps an array whose file is named for the type of its numbers, such as `src.uint16`."""
     (path,) = folder.glob(f"{name}.*")

@@ -25,7 +25,7 @@ def average_checkpoints(run_dir: Path, last: int, output: Path) -> list[int]:
 
     Raises:
         UserError: there is no such run, it has fewer than `last` checkpoints or such as do not go
-            together, or `output` is a folder or one of its checkpoints.
+            together, or `output` is a folder, one of its checkpoints, or a file that is none.
     """
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such run directory")
@@ -51,8 +51,8 @@ def average_models(models: Sequence[Path], output: Path) -> list[int]:
         output: the file.
 
     Raises:
-        UserError: there is no such model, they do not go together, or `output` is a folder or one
-            of them.
+        UserError: there is no such model, they do not go together, or `output` is a folder, one of
+            them, or a file that is no checkpoint.
     """
     paths = [find_checkpoint(model) for model in models]
     runs = [Path(model) for model in models if Path(model).is_dir()]
@@ -71,6 +71,16 @@ def _refuse_output(output: Path, checkpoints: Sequence[Path]) -> None:
         )
     if output.exists() and any(path.exists() and output.samefile(path) for path in checkpoints):
         raise UserError(f"{output}: is a checkpoint of a run, writing would destroy it")
+    if output.exists() and not _is_checkpoint(output):
+        raise UserError(f"{output}: is no checkpoint, writing would destroy it; name another file")
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Says whether a path is a whole checkpoint; of a device nothing is read."""
+    try:
+        return path.is_file() and bool(read_checkpoint(path))
+    except UserError:
+        return False
 
 
 def _write_mean(paths: Sequence[Path], output: Path) -> list[int]:

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 from transformer.config import Config
-from transformer.errors import UserError
+from transformer.errors import OtherDataError, UserError
 from transformer.training.checkpoint import FOLDER, Checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.state import Progress
 
@@ -89,13 +89,13 @@ def refuse_other_data(checkpoint: Checkpoint, config: Config, digest: str) -> No
         digest: of its content.
 
     Raises:
-        UserError: the content is another.
+        OtherDataError: the content is another.
     """
     if checkpoint.metadata["data"] == digest:
         return
     named = [x for x in changed_settings(checkpoint, config) if x.startswith("data.train.")]
     told = f" ({'; '.join(named[:MOST_NAMED])})" if named else ""
-    raise UserError(
+    raise OtherDataError(
         f"{checkpoint.path}: the training data is not what it was when this run began{told}; a run"
         f" keeps what it was trained with. Start a new run on it with init_from={config.run_dir}"
     )

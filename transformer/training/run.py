@@ -14,6 +14,7 @@ from transformer.allocator import keep_freed_memory
 from transformer.config import Config
 from transformer.data.cache import fingerprint
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
+from transformer.data.encoding import digest_of
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import settle_steps
 from transformer.errors import UserError
@@ -51,13 +52,17 @@ from transformer.training.state import Progress, TrainingState
 from transformer.training.trainer import Trainer
 
 
-def train(config: Config, resume: bool = False, overwrite: bool = False) -> None:
+def train(
+    config: Config, resume: bool = False, overwrite: bool = False, same_data: bool = False
+) -> None:
     """Trains what the configuration describes, from the start or from its newest checkpoint.
 
     Args:
         config: the run.
         resume: goes on from the newest checkpoint, or starts if there is none.
         overwrite: deletes the run that is there.
+        same_data: makes sure that a run which is done has learned from the data as it is now;
+            one that goes on is always asked.
 
     Raises:
         UserError: the directory holds a run already, the data or the checkpoint is not right, or
@@ -81,6 +86,9 @@ def train(config: Config, resume: bool = False, overwrite: bool = False) -> None
             for line in changed_settings(checkpoint, settled):
                 log.info("%s", line)
             if is_complete(checkpoint, config):
+                if same_data:
+                    with ranks.first_alone():
+                        refuse_changed_data(checkpoint, config)
                 _say_complete(checkpoint, config)
                 if ranks.is_first:  # it may have died before it did
                     best_step = Progress.of(checkpoint).best_step
@@ -121,6 +129,16 @@ def _find_start(config: Config, resume: bool, overwrite: bool, ranks: Ranks) -> 
     return checkpoint
 
 
+def refuse_changed_data(checkpoint: Checkpoint, config: Config) -> None:
+    """Makes sure that a run has learned from the training data as it is now.
+
+    Raises:
+        OtherDataError: it has not.
+        UserError: the data is not right.
+    """
+    refuse_other_data(checkpoint, config, prepare_data(config, checkpoint)[1].digest)
+
+
 def _say_complete(checkpoint: Checkpoint, config: Config) -> None:
     log.warning(
         "%s: already done: step %d of training.max_steps %d; a larger one goes on",
@@ -152,7 +170,7 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
         {
             "the weights to start from": _name(start),
             "the training data": corpus.digest,
-            "the validation data": validation.digest if validation else "none",
+            "the validation data": digest_of(validation),
             "the code": code_version(),
         }
     )
@@ -166,7 +184,7 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
     config = settle_steps(config, corpus.lengths)
     state = TrainingState(model, config, ranks)
     if checkpoint is not None:
-        _go_on(state, checkpoint, corpus)
+        _go_on(state, checkpoint, corpus, validation)
         precision = choose_precision(config.training.precision, ranks.device)
         for line in changed_environment(
             checkpoint.metadata, describe_environment(ranks, precision)
@@ -176,16 +194,20 @@ def _prepare_trainer(config: Config, checkpoint: Checkpoint | None, ranks: Ranks
     return Trainer(state, corpus, validation, tokenizers, ranks)
 
 
-def _go_on(state: TrainingState, checkpoint: Checkpoint, corpus: EncodedCorpus) -> None:
+def _go_on(
+    state: TrainingState,
+    checkpoint: Checkpoint,
+    corpus: EncodedCorpus,
+    validation: EncodedCorpus | None,
+) -> None:
     """Takes the checkpoint's state, without what was best if that is now measured otherwise."""
     config, before = state.config, checkpoint.config
     refuse_other_data(checkpoint, config, corpus.digest)
     state.load(checkpoint)
     log.info("resuming after step %d from %s", checkpoint.step, checkpoint.path)
-    measures = [
-        (c.validation.metric, c.validation.translate, c.data.validation) for c in (before, config)
-    ]
-    if measures[0] != measures[1]:
+    measures = [(c.validation.metric, c.validation.translate) for c in (before, config)]
+    digest = digest_of(validation)
+    if measures[0] != measures[1] or checkpoint.metadata.get("validation", digest) != digest:
         state.progress.best_value = state.progress.best_step = None
         state.progress.validations_since_best = 0
         log.info("validation measures something else now: what was best so far is forgotten")

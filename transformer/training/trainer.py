@@ -17,6 +17,7 @@ from tqdm import tqdm
 from transformer.config import Config
 from transformer.data.batching import Prefetcher
 from transformer.data.corpus import EncodedCorpus
+from transformer.data.encoding import digest_of
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import Update, iterate_updates
 from transformer.errors import InterruptedRun, UserError
@@ -66,7 +67,11 @@ class Trainer:
         self.precision = choose_precision(self.config.training.precision, ranks.device)
         self.stop = StopRequest()
         environment = describe_environment(ranks, self.precision)
-        origin = {"data": corpus.digest, ENVIRONMENT: environment}
+        origin = {
+            "data": corpus.digest,
+            "validation": digest_of(validation),
+            ENVIRONMENT: environment,
+        }
         self.saver = Saver(state, tokenizers, origin, ranks)
         self.metrics: Metrics | None = None
         self._unsettled: tuple[int, Tensor, Tensor] | None = None  # step, loss, gradient norm
