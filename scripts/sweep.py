@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep_plan import Job, SweepFile, plan_jobs, read_sweep
-from sweep_results import evaluate_job, kept_result, validation_set, write_tables
+from sweep_results import evaluate_job, is_done, write_tables
 
 from transformer.config_file import load_config
 from transformer.errors import InterruptedRun, OtherDataError, UserError
@@ -93,7 +93,7 @@ def describe(job: Job, sweep: SweepFile) -> str:
 
 def state(job: Job, sweep: SweepFile) -> str:
     """Says how far a job is."""
-    if kept_result(job, sweep, validation_set(job.config)) is not None:
+    if is_done(job, sweep):
         return "done"
     checkpoints = list_checkpoints(job.run_dir)
     if not job.trains or not checkpoints:
@@ -133,11 +133,11 @@ def train_job(job: Job, sweep: SweepFile) -> None:
         UserError: the run cannot be trained, or has learned from other data than there is now.
     """
     try:
-        if kept_result(job, sweep, validation_set(job.config)) is None:
-            train(job.config, resume=True, same_data=True)
-        else:
+        if is_done(job, sweep):
             newest = read_checkpoint(list_checkpoints(job.run_dir)[-1][1])
             refuse_changed_data(newest, job.config)
+        else:
+            train(job.config, resume=True, same_data=True)
     except OtherDataError:
         raise UserError(
             "was trained on data that has changed since; delete its folder, or give the recipe"

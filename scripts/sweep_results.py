@@ -27,6 +27,8 @@ from transformer.training.averaging import average_checkpoints
 from transformer.training.checkpoint import find_checkpoint, list_checkpoints, read_checkpoint
 from transformer.training.logger import clock
 
+VALIDATION = "validation"
+
 
 @dataclass(frozen=True)
 class Found:
@@ -61,7 +63,7 @@ def sets_of(config: Config, is_test: bool) -> list[TestSet]:
 def validation_set(config: Config) -> TestSet:
     """Returns the validation set of a configuration."""
     pairs = load_corpora(config.data.validation, config.data)
-    return TestSet("validation", list(pairs["src"]), [list(pairs["tgt"])])
+    return TestSet(VALIDATION, list(pairs["src"]), [list(pairs["tgt"])])
 
 
 def scoring_of(sweep: SweepFile, config: Config) -> Scoring:
@@ -78,6 +80,12 @@ def kept_result(job: Job, sweep: SweepFile, test_set: TestSet) -> Found | None:
         return None
     whole = Path(found.translations).is_file()
     return found if whole and found.asked == _asked(job, sweep, test_set) else None
+
+
+def is_done(job: Job, sweep: SweepFile) -> bool:
+    """Says whether a job has been validated as its recipe asks, on the text as it is now."""
+    there = (job.home / f"{VALIDATION}.json").is_file()  # else the text need not be
+    return there and kept_result(job, sweep, validation_set(job.config)) is not None
 
 
 def evaluate_job(job: Job, sweep: SweepFile, is_test: bool) -> dict[str, Found]:

@@ -22,7 +22,8 @@ def test_these_are_all() -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=NAMES)
 def test_a_shipped_config_loads_and_survives_being_written(path: Path) -> None:
     config = load_config(path)
-    assert config.run_dir == f"runs/{path.stem}"
+    name = "mine" if path.stem == "small_data" else path.stem  # it is there to be copied
+    assert config.run_dir == f"runs/{name}"
     assert parse_config(dump_config(config), "written") == config
 
 

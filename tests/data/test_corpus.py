@@ -115,6 +115,17 @@ def test_a_corpus_larger_than_a_chunk_is_the_same_with_any_number_of_threads(
     assert all_ids(corpus)[1] == tokenizers.target.encode([pair[1] for pair in pairs])
 
 
+def test_what_is_left_out_is_named_by_the_files_that_hold_it_now(folder: Folder) -> None:
+    """Though it was encoded when it lay in others."""
+    pairs = [*sentences(300), ("", "empty")]
+    folder.write(pairs, name="x")
+    folder.write(pairs, name="y")
+    for name in "xy":
+        corpus, _ = folder.prepare(names=(name,))
+        assert corpus.report.examples == {"empty": [f"{folder.path}/{name}.en:301"]}
+    assert len(list(folder.path.glob("cache/encoded/*"))) == 1
+
+
 def test_several_corpora_are_taken_together(folder: Folder) -> None:
     pairs = sentences(300)
     folder.write(pairs[:200], name="x")

@@ -56,6 +56,7 @@ class FilterReport:
         dropped: how many pairs were left out, by reason.
         examples: `file:line` of the first few of them, by reason.
         meanings: each reason in words.
+        names: of the corpora when they were read, which may since have moved.
     """
 
     total: int = 0
@@ -63,9 +64,10 @@ class FilterReport:
     dropped: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
 
-    def add(self, chunk: Chunk, filters: Filters | None, names: Sequence[str]) -> None:
-        """Counts the pairs of one chunk, of corpora with these names."""
+    def add(self, chunk: Chunk, filters: Filters | None) -> None:
+        """Counts the pairs of one chunk."""
         self.total += chunk.num_rows
         self.kept += len(chunk.rows)
         for reason, (count, places) in chunk.dropped.items():
@@ -74,7 +76,16 @@ class FilterReport:
             self.dropped[reason] = self.dropped.get(reason, 0) + count
             examples = self.examples.setdefault(reason, [])
             for corpus, line in places[: EXAMPLES - len(examples)]:
-                examples.append(f"{names[corpus]}:{line}")
+                examples.append(f"{self.names[corpus]}:{line}")
+
+    def rename(self, names: Sequence[str]) -> None:
+        """Names the corpora as they are called now."""
+        called = dict(zip(self.names, names, strict=False))
+        for examples in self.examples.values():
+            for number, example in enumerate(examples):
+                name, line = example.rsplit(":", 1)
+                examples[number] = f"{called.get(name, name)}:{line}"
+        self.names = list(names)
 
     @property
     def many_dropped(self) -> bool:
@@ -142,8 +153,7 @@ def encode_rows(
         hashes = in_parallel(_hash_batch, read_batches(dataset), num_threads)
         first_seen = first_of_equals(hashes, len(dataset), folder)
     encode = partial(_encode_batch, tokenizers, filters, first_seen)
-    report = FilterReport()
-    names = corpus_names(dataset)
+    report = FilterReport(names=corpus_names(dataset))
     kinds = file_types(tokenizers)
     with ExitStack() as stack:
         files = {
@@ -154,7 +164,7 @@ def encode_rows(
         for chunk in in_parallel(encode, read_batches(dataset), num_threads):
             for name, array in _file_arrays(chunk, ends).items():
                 files[name].write(array.astype(kinds[name], copy=False).data)
-            report.add(chunk, filters, names)
+            report.add(chunk, filters)
     (folder / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
 
 
@@ -268,6 +278,7 @@ class EncodedCorpus:
         self.lengths, self._rows = _mapped(folder, "lengths"), _mapped(folder, "rows")
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         self.report = FilterReport(**report)
+        self.report.rename(corpus_names(dataset))
 
     def __len__(self) -> int:
         return len(self.lengths)

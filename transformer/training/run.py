@@ -14,7 +14,7 @@ from transformer.allocator import keep_freed_memory
 from transformer.config import Config
 from transformer.data.cache import fingerprint
 from transformer.data.corpus import EncodedCorpus, encode_corpus, load_corpora, prepare_tokenizers
-from transformer.data.encoding import digest_of
+from transformer.data.encoding import corpus_names, digest_of
 from transformer.data.tokenizer import Tokenizers
 from transformer.data.updates import settle_steps
 from transformer.errors import UserError
@@ -280,7 +280,10 @@ def prepare_data(
         pairs = load_corpora(config.data.validation, config.data)
         for side, name in (("src", "sources"), ("tgt", "references")):
             if not any(text.strip() for text in pairs[side]):
-                raise UserError(f"data.validation: all of its {len(pairs):,} {name} are blank")
+                files = ", ".join(corpus_names(pairs))
+                raise UserError(
+                    f"data.validation: all of its {len(pairs):,} {name} are blank: {files}"
+                )
         validation = encode_corpus(pairs, tokenizers, config.data, filters=False)
     return tokenizers, corpus, validation
 
