@@ -180,9 +180,10 @@ def nearest(
     """
     whole = [each for each in found if each.finished] or found
     texts = list(dict.fromkeys(each.text for each in whole if each.text.strip()))
+    texts = texts or [whole[0].text]
     if len(texts) > keep:
         texts.sort(key=lambda text: -score(text, reference))  # of equal ones the first stays first
-    return [*texts[:keep], *[(texts or [whole[0].text])[0]] * (keep - len(texts))]
+    return [*texts[:keep], *texts[:1] * (keep - len(texts))]
 
 
 def with_progress(found: Iterable[list[Translation]]) -> Iterator[list[Translation]]:

@@ -96,8 +96,8 @@ class TrainingConfig(Section):
             raise ValueError("optimizer muon needs whole matrices, and sharding is full: try adamw")
         if self.min_steps and self.max_epochs is None:
             raise ValueError(
-                f"min_steps {self.min_steps} is the least that max_epochs may end, and that is not"
-                " set: set it, or min_steps to 0"
+                f"min_steps {self.min_steps} holds max_epochs back, and that is not set: set it, or"
+                " min_steps to 0"
             )
         if self.schedule in WITHOUT_END:
             return self

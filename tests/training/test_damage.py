@@ -271,6 +271,19 @@ def test_whatever_stands_in_the_vocabulary_is_refused_or_harmless(
     assert said is None or "x.safetensors: " in said
 
 
+def test_a_vocabulary_that_only_sentencepiece_can_read_is_refused(
+    trained_run: Path, path: Path
+) -> None:
+    """Its own reader skips an unknown field that the one of Protocol Buffers finds corrupt."""
+    read = read_checkpoint(trained_run / BEST)
+    whole = read.tensors["tokenizer"].numpy().tobytes()
+    forged = bytearray(b"\xd5\x80\x80\x80\x10\x00\x00\x00\x00" + whole)
+    read.tensors["tokenizer"] = torch.frombuffer(forged, dtype=torch.uint8)
+    write_checkpoint(path, read.tensors, read.metadata)
+    with pytest.raises(UserError, match=r"x\.safetensors: .*no.* SentencePiece model"):
+        Translator.load(path, device="cpu")
+
+
 def test_the_last_whole_checkpoint_and_the_best_are_never_deleted(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import sentencepiece
+from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from transformer.data.segmentation import SPACE, Pieces, make_sampler
@@ -24,6 +25,7 @@ from transformer.ids import BOS, EOS, PAD, UNK
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Tokenizer", "Tokenizers"]
 
 SPECIAL = {"<pad>": PAD, "<unk>": UNK, "<s>": BOS, "</s>": EOS}
+messages: Any = sentencepiece_model_pb2
 ALMOST_CERTAIN = 1e3
 """Exponent at which sampling from the unigram lattice gives its best segmentation."""
 
@@ -45,7 +47,8 @@ class Tokenizer:
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
-        except (RuntimeError, ValueError) as error:
+            self._proto = messages.ModelProto.FromString(model)  # stricter than the other
+        except (RuntimeError, ValueError, DecodeError) as error:
             raise UserError(f"this is not a SentencePiece model ({error})") from error
         found = {piece: self._processor.piece_to_id(piece) for piece in SPECIAL}
         if found != SPECIAL:
@@ -57,8 +60,7 @@ class Tokenizer:
 
     @cached_property
     def _pieces(self) -> Pieces:
-        messages: Any = sentencepiece_model_pb2
-        proto = messages.ModelProto.FromString(self.model)
+        proto = self._proto
         kind = messages.ModelProto.SentencePiece
         normal, symbols, byte_ids = {}, {}, []
         for i, piece in enumerate(proto.pieces):
