@@ -29,7 +29,7 @@ from transformer.config_data import CorpusConfig
 from transformer.config_file import load_config
 from transformer.data.corpus import load_corpora
 from transformer.data.updates import settle_steps
-from transformer.errors import InterruptedRun, OtherDataError, UserError
+from transformer.errors import InterruptedRun, OtherDataError, UserError, sentence_of
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.distributed import start_ranks
 from transformer.training.logger import log, log_to_console
@@ -82,8 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("diversify: stopped; the same command goes on", file=sys.stderr)
         return 130
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"diversify: {where}{error.strerror}", file=sys.stderr)
+        print(f"diversify: {sentence_of(error)}", file=sys.stderr)
         return 1
     except InterruptedRun as interrupted:
         print("diversify: stopped; the same command goes on", file=sys.stderr)

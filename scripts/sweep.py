@@ -33,7 +33,7 @@ from sweep_plan import Job, SweepFile, plan_jobs, read_sweep
 from sweep_results import evaluate_job, is_done, write_tables
 
 from transformer.config_file import load_config
-from transformer.errors import InterruptedRun, OtherDataError, UserError
+from transformer.errors import InterruptedRun, OtherDataError, UserError, sentence_of
 from transformer.evaluation import check_tokenizer
 from transformer.training.checkpoint import list_checkpoints, read_checkpoint
 from transformer.training.logger import log, log_to_console
@@ -69,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sweep: stopped; the same command goes on: {chosen.file}", file=sys.stderr)
         return 130
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"sweep: {where}{error.strerror}", file=sys.stderr)
+        print(f"sweep: {sentence_of(error)}", file=sys.stderr)
         return 1
     except InterruptedRun as interrupted:
         print(f"sweep: stopped; the same command goes on: {chosen.file}", file=sys.stderr)

@@ -19,7 +19,7 @@ from transformer.cli_shortlist import shortlist_app
 from transformer.cli_tokenizer import tokenizer_app
 from transformer.cli_translate import translate_app
 from transformer.console import log_to_console
-from transformer.errors import InterruptedRun, UserError
+from transformer.errors import InterruptedRun, UserError, sentence_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -172,6 +172,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"transformer: {where}{error.strerror or error}", err=True)
+        typer.echo(f"transformer: {sentence_of(error)}", err=True)
         sys.exit(1)

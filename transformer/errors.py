@@ -8,6 +8,12 @@ class UserError(Exception):
     """
 
 
+def sentence_of(error: OSError) -> str:
+    """Returns what to say of a file or a place that failed, its name first if that is known."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
 class OtherDataError(UserError):
     """The training data is not what the run has learned from."""
 

@@ -366,6 +366,7 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(
         (["data.drop_duplicates=true", "--n-best", "2"], "data.drop_duplicates: the data is there"),
         (["decoding.shortlist=x"], "decoding.shortlist: is for one direction"),
         (["--student", "run_dir=x"], "--student run_dir: the teachers are beside it"),
+        (["seed=2147483647", "--teachers", "2"], "the last teacher would have 2147483648"),
         (["run_dir=/"], "run_dir /: has no place beside it"),
         (["--n-best", "10001"], "--n-best 10001: a beam has 10000 at most"),
         (
